@@ -1,0 +1,77 @@
+package executor
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"tandem/api"
+)
+
+// Runtime runs tasks of one kind. The executor calls it from work that it can
+// cancel, never from its event loop; every method honours its context, and
+// every method may be called again after a failure.
+//
+// The order for a task is Prepare, Create, Start, Wait; Stop and Remove are
+// legal at any time, also while an earlier method is still running, and for a
+// task that the runtime does not know (they then do nothing).
+type Runtime interface {
+	// Prepare does the slow work that has no lasting effect on the agent
+	// beyond caches: pull the image, fetch the archives. progress receives
+	// short texts for people, such as "pulling redis:7 12/40 MB".
+	Prepare(ctx context.Context, t *Task, progress func(string)) error
+	// Create records the intent durably and makes the task, not started.
+	Create(ctx context.Context, t *Task) error
+	// Start starts a created task.
+	Start(ctx context.Context, taskID string) (Started, error)
+	// Wait returns when the task has ended. An error means that the outcome
+	// cannot be known, not that the task failed.
+	Wait(ctx context.Context, taskID string) (Exit, error)
+	// Signal sends a signal to the task's main process.
+	Signal(ctx context.Context, taskID string, sig os.Signal) error
+	// Stop ends the task: stop command or SIGTERM, grace, SIGKILL. It returns
+	// once nothing of the task runs any more.
+	Stop(ctx context.Context, taskID string, grace time.Duration) error
+	// Tail returns the last lines, at most max bytes, that the task wrote.
+	Tail(ctx context.Context, taskID string, max int) (string, error)
+	// Remove deletes what is left of an ended task, and then its record.
+	Remove(ctx context.Context, taskID string) error
+	// List returns the ids of the tasks that this executor's records hold.
+	List(ctx context.Context) ([]string, error)
+}
+
+// Task is one task as a Runtime sees it.
+type Task struct {
+	ID string
+	// Owner is the executor id, which is also the taskgroup id.
+	Owner string
+	// Spec has its variables expanded.
+	Spec *api.TaskSpec
+	// Env is the complete environment, NAME=value.
+	Env []string
+	// Sandbox is the task's own directory; its files stdout and stderr receive the task's output.
+	Sandbox string
+	// JoinTask is the id of the task whose network namespace this one shares; empty for its own.
+	JoinTask string
+}
+
+// Started tells what came of Start.
+type Started struct {
+	ContainerID string
+	Pid         int
+	IPs         []string
+	At          time.Time
+}
+
+// Exit tells how a task ended.
+type Exit struct {
+	// Known is false when the task is gone but nobody saw its exit code;
+	// such an end is never reported as success.
+	Known     bool
+	Code      int
+	Signal    int
+	OOMKilled bool
+	At        time.Time
+	// Message says more where there is more to say.
+	Message string
+}
