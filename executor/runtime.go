@@ -32,8 +32,8 @@ type Runtime interface {
 	// Stop ends the task: stop command or SIGTERM, grace, SIGKILL. It returns
 	// once nothing of the task runs any more.
 	Stop(ctx context.Context, taskID string, grace time.Duration) error
-	// Tail returns the last lines, at most max bytes, that the task wrote.
-	Tail(ctx context.Context, taskID string, max int) (string, error)
+	// Tail returns the last lines, at most maxBytes bytes, that the task wrote.
+	Tail(ctx context.Context, taskID string, maxBytes int) (string, error)
 	// Remove deletes what is left of an ended task, and then its record.
 	Remove(ctx context.Context, taskID string) error
 	// List returns the ids of the tasks that this executor's records hold.
