@@ -1,0 +1,67 @@
+# Tandem: everything that a developer types. `make help` explains the targets.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.0.0-dev)
+COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+# The date of the commit, not of the build: the same commit gives the same bytes.
+DATE    ?= $(shell git log -1 --format=%cI 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X tandem/internal/version.Version=$(VERSION) -X tandem/internal/version.Commit=$(COMMIT) -X tandem/internal/version.Date=$(DATE)
+GOBUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
+
+# Tests of one package beside another compete for two cores and one engine; PKG narrows them.
+PKG ?= ./...
+TESTTIMEOUT ?= 20m
+# How often `make soak` repeats each fault test.
+COUNT ?= 100
+
+.PHONY: help setup build test lint bench demo run soak fuzz clean
+
+help: ## Show this help
+	@echo "Tandem: containers and processes side by side on Apache Mesos agents."
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "Variables: PKG=./api/... (test), COUNT=100 (soak), FUZZTIME=30s (fuzz), VERSION=... (build)"
+
+setup: ## Install what is missing: C compiler, Docker Engine, CNI plugins, example servers, linter (needs root for packages)
+	@scripts/setup.sh
+
+build: ## Build static, reproducible binaries into bin/
+	@mkdir -p bin
+	$(GOBUILD) -o bin/ ./cmd/...
+
+test: ## Install what is missing, then run every test with the race detector
+	@scripts/setup.sh --for test
+	@scripts/with-engine.sh scripts/test.sh -race -timeout $(TESTTIMEOUT) $(PKG)
+
+lint: ## Run the linters
+	@scripts/setup.sh --for lint
+	bin/golangci-lint run ./...
+
+bench: build ## Measure against floors taken in the same run: a table, and build/bench.json
+	@scripts/setup.sh --for test
+	@mkdir -p build
+	@scripts/with-engine.sh go run ./integration/bench -bin bin -out build/bench.json
+
+demo: ## Install what is missing, build, run the examples on the embedded stack, show what happens, clean up
+	@scripts/setup.sh --for demo
+	@$(MAKE) --no-print-directory build
+	@scripts/with-engine.sh scripts/demo.sh
+
+run: ## Build and leave the whole stack running on this machine; Ctrl-C stops it
+	@scripts/setup.sh --for demo
+	@$(MAKE) --no-print-directory build
+	@scripts/with-engine.sh bin/tandem local --agents 3 --attributes 'zone:a;rack:r1' --attributes 'zone:b;rack:r2' --attributes 'zone:c;rack:r3'
+
+soak: ## Repeat the fault tests COUNT times (a long run; not part of `make test`)
+	@scripts/setup.sh --for test
+	@scripts/with-engine.sh scripts/test.sh -timeout 12h -count $(COUNT) -failfast -run 'Fault' ./integration/...
+
+FUZZTIME ?= 30s
+fuzz: ## Run every fuzz target for FUZZTIME
+	@scripts/fuzz.sh $(FUZZTIME)
+
+clean: ## Remove what was built
+	rm -rf bin build
