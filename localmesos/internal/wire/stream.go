@@ -1,0 +1,145 @@
+package wire
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gogo/protobuf/proto"
+)
+
+// Stream is the sending side of an event stream. Send never blocks: events
+// wait in a bounded queue, and a client that lets it run full, or that takes
+// no bytes for WriteTimeout, is disconnected.
+type Stream struct {
+	mt      MediaType
+	mu      sync.Mutex
+	queue   [][]byte
+	size    int
+	closed  bool
+	wake    chan struct{}
+	done    chan struct{}
+	doneFix sync.Once
+}
+
+// Limits of a Stream's queue.
+const (
+	MaxQueuedEvents = 100_000
+	MaxQueuedBytes  = 128 << 20
+	// WriteTimeout is how long one write may take before the client counts as gone.
+	WriteTimeout = 20 * time.Second
+)
+
+// NewStream makes a stream of the given form. Serve must be called once.
+func NewStream(mt MediaType) *Stream {
+	return &Stream{mt: mt, wake: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+// Send queues an event. It returns false when the stream is closed or was
+// closed now because the client does not keep up.
+func (s *Stream) Send(event proto.Message) bool {
+	b, err := Marshal(s.mt, event)
+	if err != nil {
+		// Only a programming error makes an event that cannot be encoded.
+		panic(err)
+	}
+	return s.SendRecord(b)
+}
+
+// SendRecord queues an event that is encoded already.
+func (s *Stream) SendRecord(record []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	if len(s.queue) >= MaxQueuedEvents || s.size+len(record) > MaxQueuedBytes {
+		s.queue, s.size = nil, 0
+		s.closeLocked()
+		return false
+	}
+	s.queue = append(s.queue, AppendRecord(nil, record))
+	s.size += len(record)
+	s.signal()
+	return true
+}
+
+// Close ends the stream after what is queued has been written.
+func (s *Stream) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closeLocked()
+}
+
+func (s *Stream) closeLocked() {
+	s.closed = true
+	s.signal()
+}
+
+func (s *Stream) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Done is closed when Serve has returned: nothing more reaches the client.
+func (s *Stream) Done() <-chan struct{} { return s.done }
+
+// MediaType is the form of the stream's events.
+func (s *Stream) MediaType() MediaType { return s.mt }
+
+// Serve writes the answer's head and then the events, until Close, the
+// client's end, or ctx. It must be called in the request's handler.
+func (s *Stream) Serve(ctx context.Context, w http.ResponseWriter, header map[string]string) {
+	defer s.finish()
+	for k, v := range header {
+		w.Header().Set(k, v)
+	}
+	w.Header().Set("Content-Type", string(s.mt))
+	w.WriteHeader(http.StatusOK)
+	control := http.NewResponseController(w)
+	if control.Flush() != nil {
+		return
+	}
+	for {
+		batch, closed := s.take()
+		for _, b := range batch {
+			// Not every ResponseWriter has deadlines; then a stuck client ends with ctx.
+			_ = control.SetWriteDeadline(time.Now().Add(WriteTimeout))
+			if _, err := w.Write(b); err != nil {
+				return
+			}
+		}
+		if len(batch) > 0 && control.Flush() != nil {
+			return
+		}
+		if closed {
+			return
+		}
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// finish forbids further events and tells that the stream is over.
+func (s *Stream) finish() {
+	s.mu.Lock()
+	s.closed = true
+	s.queue, s.size = nil, 0
+	s.mu.Unlock()
+	s.doneFix.Do(func() { close(s.done) })
+}
+
+// take returns what is queued, and whether the stream ends after it.
+func (s *Stream) take() ([][]byte, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	batch := s.queue
+	s.queue, s.size = nil, 0
+	return batch, s.closed
+}

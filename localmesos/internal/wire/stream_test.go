@@ -1,0 +1,105 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
+)
+
+func TestRecordReader(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		in   string
+		want []string
+		err  error
+	}{
+		{"", nil, io.EOF},
+		{"5\nhello0\n1\na", []string{"hello", "", "a"}, io.EOF},
+		{"5\nhel", nil, io.ErrUnexpectedEOF},
+		{"5", nil, io.ErrUnexpectedEOF},
+		{"x\n", nil, ErrBadRecord},
+		{"\n", nil, ErrBadRecord},
+		{"-1\n", nil, ErrBadRecord},
+		{"67108865\n", nil, ErrBadRecord},
+		{"000000000000000000000\n", nil, ErrBadRecord},
+	} {
+		for _, wrap := range []func(io.Reader) io.Reader{func(r io.Reader) io.Reader { return r }, iotest.OneByteReader} {
+			r := NewRecordReader(wrap(strings.NewReader(c.in)))
+			for _, want := range c.want {
+				got, err := r.Next()
+				if err != nil || string(got) != want {
+					t.Errorf("%q: got %q, %v; want %q", c.in, got, err, want)
+				}
+			}
+			if _, err := r.Next(); !errors.Is(err, c.err) {
+				t.Errorf("%q: error %v, want %v", c.in, err, c.err)
+			}
+		}
+	}
+}
+
+func TestStreamDeliversAndEnds(t *testing.T) {
+	t.Parallel()
+	s := NewStream(JSON)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.Serve(r.Context(), w, map[string]string{"Mesos-Stream-Id": "id"})
+	}))
+	defer server.Close()
+	s.Send(&scheduler.Event{Type: scheduler.Event_HEARTBEAT})
+	resp, err := http.Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.Header.Get("Mesos-Stream-Id") != "id" || resp.Header.Get("Content-Type") != string(JSON) {
+		t.Errorf("header: %v", resp.Header)
+	}
+	records := NewRecordReader(resp.Body)
+	got, err := records.Next()
+	if err != nil || string(got) != `{"type":"HEARTBEAT"}` {
+		t.Fatalf("%s %v", got, err)
+	}
+	s.Send(&scheduler.Event{Type: scheduler.Event_HEARTBEAT})
+	s.Close()
+	if s.Send(&scheduler.Event{Type: scheduler.Event_HEARTBEAT}) {
+		t.Error("a closed stream took an event")
+	}
+	if _, err := records.Next(); err != nil {
+		t.Errorf("what was queued before Close did not come: %v", err)
+	}
+	if _, err := records.Next(); !errors.Is(err, io.EOF) {
+		t.Errorf("after Close: %v", err)
+	}
+	select {
+	case <-s.Done():
+	case <-time.After(5 * time.Second):
+		t.Error("Done is not closed")
+	}
+}
+
+func TestStreamDropsSlowReader(t *testing.T) {
+	t.Parallel()
+	s := NewStream(JSON)
+	record := make([]byte, 1<<20)
+	n := 0
+	for s.SendRecord(record) {
+		if n++; n > MaxQueuedBytes/len(record) {
+			t.Fatal("the queue has no bound")
+		}
+	}
+	w := httptest.NewRecorder()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	s.Serve(ctx, w, nil)
+	if ctx.Err() != nil || w.Body.Len() != 0 {
+		t.Errorf("the stream was not ended: %v, %d bytes", ctx.Err(), w.Body.Len())
+	}
+}
