@@ -53,6 +53,11 @@ type Task struct {
 	Sandbox string
 	// JoinTask is the id of the task whose network namespace this one shares; empty for its own.
 	JoinTask string
+	// Publish are the ports to publish through this task's network namespace:
+	// its own and those of the tasks that join it, because an engine can
+	// publish ports for the namespace's owner only. It is empty for a task
+	// that joins another and for host networking; Spec.Ports remain the task's own.
+	Publish []api.TaskPort
 }
 
 // Started tells what came of Start.
