@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"tandem/api"
 )
 
@@ -29,31 +31,45 @@ type Listeners struct {
 	by   map[portKey][]Listener
 }
 
-// ReadListeners reads /proc/net once, for any number of questions. See proc(5).
+// ReadListeners looks once, for any number of questions. It asks the kernel by
+// sock_diag(7) for TCP and reads proc(5) for UDP; where the kernel lacks
+// sock_diag, proc for both.
 func ReadListeners() (*Listeners, error) {
-	return readListeners("/proc")
+	l := &Listeners{proc: "/proc", by: map[portKey][]Listener{}}
+	tables := procTables[2:]
+	if err := errors.Join(l.dumpTCP(unix.AF_INET), l.dumpTCP(unix.AF_INET6)); err != nil {
+		clear(l.by)
+		tables = procTables
+	}
+	if err := l.readProc(tables); err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
-func readListeners(proc string) (*Listeners, error) {
-	l := &Listeners{proc: proc, by: map[portKey][]Listener{}}
-	for _, table := range []struct{ file, protocol, state string }{
-		{"tcp", "tcp", "0A"}, {"tcp6", "tcp", "0A"}, // TCP_LISTEN
-		{"udp", "udp", "07"}, {"udp6", "udp", "07"}, // bound, not connected
-	} {
-		f, err := os.Open(filepath.Join(proc, "net", table.file))
+type procTable struct{ file, protocol, state string }
+
+var procTables = []procTable{
+	{"tcp", "tcp", "0A"}, {"tcp6", "tcp", "0A"}, // TCP_LISTEN
+	{"udp", "udp", "07"}, {"udp6", "udp", "07"}, // bound, not connected
+}
+
+func (l *Listeners) readProc(tables []procTable) error {
+	for _, table := range tables {
+		f, err := os.Open(filepath.Join(l.proc, "net", table.file))
 		if errors.Is(err, os.ErrNotExist) {
 			continue // a kernel without IPv6
 		}
 		if err != nil {
-			return nil, fmt.Errorf("who listens: %w", err)
+			return fmt.Errorf("who listens: %w", err)
 		}
 		err = l.parse(f, table.protocol, table.state)
 		f.Close()
 		if err != nil {
-			return nil, fmt.Errorf("who listens: read %s: %w", f.Name(), err)
+			return fmt.Errorf("who listens: read %s: %w", f.Name(), err)
 		}
 	}
-	return l, nil
+	return nil
 }
 
 // parse reads one table; lines that it does not understand are left out.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"tandem/api"
 )
 
@@ -95,6 +97,46 @@ func TestParseListenersUnmapsAddresses(t *testing.T) {
 	if _, taken := l.Conflict(netip.MustParseAddr("127.0.0.1"), 80, "tcp"); !taken {
 		t.Error("::ffff:127.0.0.1 is 127.0.0.1")
 	}
+}
+
+// TestProcAndSockDiagAgree: the fallback sees what the fast way sees.
+func TestProcAndSockDiagAgree(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"127.0.0.79:0", "[::1]:0", "[::]:0"} {
+		ln, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Logf("skipped %s: %v", address, err)
+			continue
+		}
+		defer ln.Close()
+		port := ln.Addr().(*net.TCPAddr).Port
+		var seen []Listener
+		for _, read := range []func(*Listeners) error{
+			func(l *Listeners) error { return l.readProc(procTables) },
+			func(l *Listeners) error { return errors.Join(l.dumpTCP(unix.AF_INET), l.dumpTCP(unix.AF_INET6)) },
+		} {
+			l := &Listeners{proc: "/proc", by: map[portKey][]Listener{}}
+			if err := read(l); err != nil {
+				t.Fatal(err)
+			}
+			x, ok := l.Conflict(netip.IPv4Unspecified(), port, "tcp")
+			if !ok {
+				t.Fatalf("%s not seen", ln.Addr())
+			}
+			seen = append(seen, x)
+		}
+		if seen[0] != seen[1] {
+			t.Errorf("proc says %+v, sock_diag %+v", seen[0], seen[1])
+		}
+	}
+}
+
+func FuzzTakeDiag(f *testing.F) {
+	f.Add([]byte{16, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		l := &Listeners{by: map[portKey][]Listener{}}
+		_, _ = l.takeDiag(b)
+	})
 }
 
 func BenchmarkCheckTenPorts(b *testing.B) {
