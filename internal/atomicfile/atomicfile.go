@@ -1,0 +1,125 @@
+// Package atomicfile replaces and removes files so that a crash at any moment
+// leaves either the old or the new state on disk, and so that what a caller
+// was told is done stays done after a power cut. It is for small files: records,
+// markers, address books. It must never leave a half-written file under its
+// final name.
+package atomicfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// TempPrefix starts the name of every unfinished file. A reader of a directory
+// skips names that begin with it, and RemoveTemp clears those that a crash left.
+const TempPrefix = ".tmp-"
+
+// Write puts data under path with the permission bits perm (not changed by the
+// umask), replacing what was there. The file is synced before it gets its
+// name and the directory afterwards (fsync(2): syncing a file does not make
+// its directory entry durable).
+func Write(path string, data []byte, perm os.FileMode) (err error) {
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, TempPrefix)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+			err = fmt.Errorf("write %s: %w", path, err)
+		}
+	}()
+	if _, err = f.Write(data); err != nil {
+		return err
+	}
+	if err = f.Chmod(perm); err != nil {
+		return err
+	}
+	if err = f.Sync(); err != nil {
+		return err
+	}
+	if err = f.Close(); err != nil {
+		return err
+	}
+	if err = os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return SyncDir(dir)
+}
+
+// Remove deletes the file and makes the deletion durable. A file that is
+// not there is no error.
+func Remove(path string) error {
+	err := os.Remove(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("remove %s: %w", path, err)
+	}
+	if err := SyncDir(filepath.Dir(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// SyncDir makes the names in a directory durable.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync directory %s: %w", dir, err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("sync directory %s: %w", dir, err)
+	}
+	return nil
+}
+
+// MkdirAll makes a directory and its missing parents with the bits perm and
+// makes their names durable.
+func MkdirAll(dir string, perm os.FileMode) error {
+	dir = filepath.Clean(dir)
+	if st, err := os.Stat(dir); err == nil {
+		if !st.IsDir() {
+			return fmt.Errorf("make directory %s: a file is in the way; move it or choose another directory", dir)
+		}
+		return nil
+	}
+	parent := filepath.Dir(dir)
+	if parent != dir {
+		if err := MkdirAll(parent, perm); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dir, perm); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make directory %s: %w", dir, err)
+	}
+	return SyncDir(parent)
+}
+
+// RemoveTemp deletes unfinished files that a crash left in a directory. Call
+// it only when nobody else writes there.
+func RemoveTemp(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("clear %s: %w", dir, err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), TempPrefix) && e.Type().IsRegular() {
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("clear %s: %w", dir, err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package atomicfile
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestWriteReplacesAndLeavesNoTemp(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a")
+	for _, s := range []string{"a long first content", "short"} {
+		if err := Write(path, []byte(s), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil || string(got) != s {
+			t.Fatalf("got %q, %v; want %q", got, err, s)
+		}
+	}
+	st, _ := os.Stat(path)
+	if st.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v", st.Mode())
+	}
+	if e, _ := os.ReadDir(dir); len(e) != 1 {
+		t.Errorf("left over: %v", e)
+	}
+}
+
+func TestWriteToMissingDirectory(t *testing.T) {
+	t.Parallel()
+	if err := Write(filepath.Join(t.TempDir(), "no", "a"), nil, 0o600); err == nil {
+		t.Fatal("no error")
+	}
+}
+
+func TestRemoveIsIdempotent(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "a")
+	if err := Write(path, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestMkdirAll(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := MkdirAll(filepath.Join(dir, "a/b/c"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := MkdirAll(filepath.Join(dir, "a/b/c"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "f"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := MkdirAll(filepath.Join(dir, "f"), 0o700); err == nil {
+		t.Fatal("a file in the way must be an error")
+	}
+}
+
+func TestRemoveTemp(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, n := range []string{TempPrefix + "1", "keep"} {
+		if err := os.WriteFile(filepath.Join(dir, n), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := RemoveTemp(dir); err != nil {
+		t.Fatal(err)
+	}
+	if e, _ := os.ReadDir(dir); len(e) != 1 || e[0].Name() != "keep" {
+		t.Errorf("left: %v", e)
+	}
+	if err := RemoveTemp(filepath.Join(dir, "absent")); err != nil {
+		t.Error(err)
+	}
+}
