@@ -22,7 +22,18 @@ const TempPrefix = ".tmp-"
 // umask), replacing what was there. The file is synced before it gets its
 // name and the directory afterwards (fsync(2): syncing a file does not make
 // its directory entry durable).
-func Write(path string, data []byte, perm os.FileMode) (err error) {
+func Write(path string, data []byte, perm os.FileMode) error {
+	return write(path, data, perm, true)
+}
+
+// WriteVolatile is Write without waiting for the disk: a reader and a crash of
+// any program see the old or the new content, but a power cut may lose the
+// file or leave it empty. It is for what a reboot makes void anyway.
+func WriteVolatile(path string, data []byte, perm os.FileMode) error {
+	return write(path, data, perm, false)
+}
+
+func write(path string, data []byte, perm os.FileMode, durable bool) (err error) {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, TempPrefix)
 	if err != nil {
@@ -41,14 +52,19 @@ func Write(path string, data []byte, perm os.FileMode) (err error) {
 	if err = f.Chmod(perm); err != nil {
 		return err
 	}
-	if err = f.Sync(); err != nil {
-		return err
+	if durable {
+		if err = f.Sync(); err != nil {
+			return err
+		}
 	}
 	if err = f.Close(); err != nil {
 		return err
 	}
 	if err = os.Rename(f.Name(), path); err != nil {
 		return err
+	}
+	if !durable {
+		return nil
 	}
 	return SyncDir(dir)
 }

@@ -10,8 +10,8 @@ func TestWriteReplacesAndLeavesNoTemp(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a")
-	for _, s := range []string{"a long first content", "short"} {
-		if err := Write(path, []byte(s), 0o600); err != nil {
+	for s, write := range map[string]func(string, []byte, os.FileMode) error{"a long first content": Write, "short": WriteVolatile} {
+		if err := write(path, []byte(s), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		got, err := os.ReadFile(path)

@@ -1,0 +1,263 @@
+package journal
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+const childEnv = "JOURNAL_TEST_CHILD"
+
+// TestMain doubles as an owner in another process, which the tests kill.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childEnv); dir != "" {
+		j, err := Open(dir)
+		if err == nil {
+			var o *Owner
+			if o, err = j.Own("child"); err == nil {
+				err = o.Put("process", "t1", map[string]string{"a": "b"})
+			}
+		}
+		if err != nil {
+			os.Stdout.WriteString(err.Error() + "\n")
+			os.Exit(1)
+		}
+		os.Stdout.WriteString("ready\n")
+		select {}
+	}
+	os.Exit(m.Run())
+}
+
+func open(t *testing.T) *Journal {
+	t.Helper()
+	j, err := Open(filepath.Join(t.TempDir(), "journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+func own(t *testing.T, j *Journal, name string) *Owner {
+	t.Helper()
+	o, err := j.Own(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { o.Close() })
+	return o
+}
+
+func ids(t *testing.T, recs []Record, err error) string {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s []string
+	for _, r := range recs {
+		s = append(s, r.Owner+"/"+r.Kind+"/"+r.ID)
+	}
+	return strings.Join(s, " ")
+}
+
+func TestLifeOfARecord(t *testing.T) {
+	t.Parallel()
+	j := open(t)
+	o := own(t, j, "0.web.test.c.1")
+	for _, id := range []string{"b", "a/../c"} {
+		if err := o.Put("container", id, map[string]int{"n": 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recs, err := j.Records()
+	if got := ids(t, recs, err); got != "0.web.test.c.1/container/b 0.web.test.c.1/container/a/../c" {
+		t.Fatal(got)
+	}
+	if err := o.Put("container", "b", map[string]int{"n": 2}); err != nil {
+		t.Fatal(err)
+	}
+	var data map[string]int
+	if ok, err := o.Get("container", "b", &data); !ok || err != nil || data["n"] != 2 {
+		t.Fatal(ok, err, data)
+	}
+	recs, err = j.Abandoned()
+	if got := ids(t, recs, err); got != "" {
+		t.Fatalf("a live owner's records are abandoned: %s", got)
+	}
+	if err := o.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if recs, err = j.Abandoned(); len(recs) != 2 {
+		t.Fatal(recs, err)
+	}
+	c, err := j.Claim("0.web.test.c.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Own("0.web.test.c.1"); !errors.Is(err, ErrOwned) {
+		t.Fatalf("own while claimed: %v", err)
+	}
+	for _, r := range recs {
+		for range 2 {
+			if err := c.Delete(r.Kind, r.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{j.owners(), j.records()} {
+		if e, _ := os.ReadDir(d); len(e) != 0 {
+			t.Errorf("%s: left %v", d, e)
+		}
+	}
+	if err := o.Put("container", "b", nil); err == nil {
+		t.Error("put after close")
+	}
+}
+
+func TestKilledOwnerAbandonsItsRecords(t *testing.T) {
+	t.Parallel()
+	j := open(t)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+j.dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	if line != "ready\n" {
+		t.Fatal(line)
+	}
+	if _, err := j.Claim("child"); !errors.Is(err, ErrOwned) {
+		t.Errorf("claimed from a living owner: %v", err)
+	}
+	recs, err := j.Abandoned()
+	if got := ids(t, recs, err); got != "" {
+		t.Errorf("abandoned while alive: %s", got)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	recs, err = j.Abandoned()
+	if got := ids(t, recs, err); got != "child/process/t1" {
+		t.Fatalf("after the kill: %q", got)
+	}
+	own(t, j, "child")
+}
+
+func TestRecordOfAnotherBootIsAbandoned(t *testing.T) {
+	t.Parallel()
+	j := open(t)
+	o := own(t, j, "a")
+	if err := o.Put("k", "1", nil); err != nil {
+		t.Fatal(err)
+	}
+	later := &Journal{dir: j.dir, boot: "next boot"}
+	if recs, err := later.Abandoned(); len(recs) != 1 || err != nil {
+		t.Fatal(recs, err)
+	}
+}
+
+func TestCorruptRecordIsSetAside(t *testing.T) {
+	t.Parallel()
+	j := open(t)
+	o := own(t, j, "a")
+	if err := o.Put("k", "good", nil); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{fileName("k", "torn"): `{"kind":"k",`, fileName("k", "x"): `{"kind":"k","id":"y","owner":"a"}`} {
+		if err := os.WriteFile(filepath.Join(o.dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		recs, err := j.Records()
+		if got := ids(t, recs, err); got != "a/k/good" {
+			t.Fatal(got)
+		}
+	}
+	if e, _ := os.ReadDir(filepath.Join(j.dir, "corrupt")); len(e) != 2 {
+		t.Errorf("set aside: %v", e)
+	}
+}
+
+func TestOwnRacesCloseSafely(t *testing.T) {
+	t.Parallel()
+	j := open(t)
+	done := make(chan int, 4)
+	for range cap(done) {
+		go func() {
+			got := 0
+			for range 200 {
+				o, err := j.Own("x")
+				if errors.Is(err, ErrOwned) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					break
+				}
+				if held, err := j.Owned("x"); !held || err != nil {
+					t.Errorf("held %v, %v", held, err)
+				}
+				got++
+				o.Close()
+			}
+			done <- got
+		}()
+	}
+	total := 0
+	for range cap(done) {
+		total += <-done
+	}
+	if total == 0 {
+		t.Error("nobody ever owned it")
+	}
+}
+
+func TestEncodeIsInjectiveAndSafe(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := rapid.String().Draw(t, "a"), rapid.String().Draw(t, "b")
+		ea, eb := encode(a), encode(b)
+		if (a == b) != (ea == eb) {
+			t.Fatalf("%q and %q: %q and %q", a, b, ea, eb)
+		}
+		if strings.ContainsAny(ea, "/\x00") || strings.HasPrefix(ea, ".") || len(ea) > maxName {
+			t.Fatalf("%q: unsafe %q", a, ea)
+		}
+	})
+	long := strings.Repeat("x", 300)
+	if encode(long) == encode(long+"y") || len(encode(long)) > maxName {
+		t.Error("long names")
+	}
+}
+
+func BenchmarkPutDelete(b *testing.B) {
+	j, err := Open(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	o, err := j.Own("a")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer o.Close()
+	for b.Loop() {
+		if err := o.Put("k", "1", nil); err != nil {
+			b.Fatal(err)
+		}
+		if err := o.Delete("k", "1"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
