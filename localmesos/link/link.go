@@ -23,6 +23,9 @@ const StreamHeader = "Tandem-Agent-Stream"
 // Subscribe registers an agent, or registers it again when AgentInfo has an id.
 type Subscribe struct {
 	AgentInfo mesos.AgentInfo `json:"agent_info"`
+	// IP is the address that the agent listens on, for offers; the host name or
+	// the connection's address is taken when it is empty.
+	IP string `json:"ip,omitempty"`
 	// Version and BootID of the agent's host, for people and for /state.
 	Version string `json:"version"`
 	BootID  string `json:"boot_id"`
