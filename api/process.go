@@ -1,0 +1,52 @@
+package api
+
+// Process is one plain process of a taskgroup. Its strings may use the
+// variables of ExpandSpec.
+type Process struct {
+	// Name is unique in the taskgroup; see PodSpec.TaskNames.
+	Name string `json:"name,omitempty"`
+	// ProcName is the base name of the program that is to be found running.
+	ProcName string `json:"procName"`
+	// User is the account to run as; empty means the daemon's own.
+	User      string `json:"user,omitempty"`
+	ProcGroup string `json:"procGroup,omitempty"`
+	// WorkPath is the directory of the start and stop commands.
+	WorkPath string `json:"workPath,omitempty"`
+	// PidFile is empty for a start command that stays in the foreground.
+	PidFile  string `json:"pidFile,omitempty"`
+	URIs     []URI  `json:"uris,omitempty"`
+	StartCmd string `json:"startCmd"`
+	// StartGracePeriod is the number of seconds from the start command's
+	// success to the first look at the process.
+	StartGracePeriod int             `json:"startGracePeriod"`
+	StopCmd          string          `json:"stopCmd,omitempty"`
+	CheckCmd         string          `json:"checkCmd,omitempty"`
+	RestartCmd       string          `json:"restartCmd,omitempty"`
+	ReloadCmd        string          `json:"reloadCmd,omitempty"`
+	KillCmd          string          `json:"killCmd,omitempty"`
+	LogPath          string          `json:"logPath,omitempty"`
+	CfgPath          string          `json:"cfgPath,omitempty"`
+	Env              []EnvVar        `json:"env,omitempty"`
+	Ports            []Port          `json:"ports,omitempty"`
+	HealthChecks     []HealthCheck   `json:"healthChecks,omitempty"`
+	Resources        Resources       `json:"resources,omitzero"`
+	ConfigMaps       []ConfigRef     `json:"configmaps,omitempty"`
+	Secrets          []SecretRef     `json:"secrets,omitempty"`
+}
+
+// URI is an archive or file that a process needs.
+type URI struct {
+	// Value is a file, http or https address.
+	Value string `json:"value"`
+	User  string `json:"user,omitempty"`
+	Pwd   string `json:"pwd,omitempty" secret:"true"`
+	// OutputDir receives the content.
+	OutputDir string `json:"outputDir,omitempty"`
+	// PullPolicy is Always or IfNotPresent (default).
+	PullPolicy string `json:"pullPolicy,omitempty"`
+}
+
+// DefaultStartGracePeriod is in seconds.
+const DefaultStartGracePeriod = 1
+
+func (p *Process) prefill() { p.StartGracePeriod = DefaultStartGracePeriod }
