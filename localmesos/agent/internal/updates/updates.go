@@ -1,0 +1,223 @@
+// Package updates is the agent's status-update manager: it hands the updates of
+// each task to the master in order, one at a time, again and again until the
+// framework has acknowledged them, and keeps those of checkpointing frameworks on
+// disk so that none is lost with the agent.
+//
+// It is for the embedded agent's event loop and not safe for concurrent use. It
+// must never forward an update that is not durable yet, and never forget one that
+// nobody acknowledged.
+package updates
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	mesos "github.com/mesos/mesos-go/api/v1/lib"
+)
+
+// The intervals of repetition of an update that is not acknowledged.
+const (
+	RetryMin = 10 * time.Second
+	RetryMax = 10 * time.Minute
+)
+
+// ErrDuplicate is returned by Add for an update whose uuid the stream has seen.
+var ErrDuplicate = errors.New("duplicate update")
+
+// Clock makes timers. Func must run f in the owner's event loop.
+type Clock interface {
+	// Func runs f after d, unless stop is called before.
+	Func(d time.Duration, f func()) (stop func())
+}
+
+// Key names the task that a stream of updates is about.
+type Key struct{ Framework, Task string }
+
+// Update is one status on its way to a framework.
+type Update struct {
+	FrameworkID string
+	ExecutorID  string
+	Status      mesos.TaskStatus
+}
+
+// Manager holds the streams of all tasks.
+type Manager struct {
+	clock   Clock
+	forward func(Update)
+	log     *slog.Logger
+	running bool
+	streams map[Key]*stream
+}
+
+// stream is what is under way for one task. The first pending update is the
+// one that the framework has been sent.
+type stream struct {
+	path     string // of the log; empty when the framework does not checkpoint
+	pending  []Update
+	received map[string]bool
+	acked    map[string]bool
+	stop     func()
+	ended    bool // a terminal update was acknowledged
+}
+
+// New makes a manager that is paused. forward is called for each update that
+// is to be sent to the master.
+func New(clock Clock, log *slog.Logger, forward func(Update)) *Manager {
+	return &Manager{clock: clock, forward: forward, log: log, streams: map[Key]*stream{}}
+}
+
+// Add takes an update over: it is durable when Add returns. path is the task's
+// log, or empty. The error is ErrDuplicate when the uuid is known.
+func (m *Manager) Add(u Update, path string) error {
+	key := Key{u.FrameworkID, u.Status.TaskID.Value}
+	s := m.streams[key]
+	if s == nil {
+		s = newStream(path)
+	}
+	id := string(u.Status.UUID)
+	if s.received[id] {
+		return ErrDuplicate
+	}
+	if s.path != "" {
+		if err := appendRecord(s.path, record{Executor: u.ExecutorID, Update: &u.Status}); err != nil {
+			return fmt.Errorf("keeping an update of task %q: %w", key.Task, err)
+		}
+	}
+	m.streams[key] = s
+	s.received[id] = true
+	s.pending = append(s.pending, u)
+	if len(s.pending) == 1 {
+		m.send(s, RetryMin)
+	}
+	return nil
+}
+
+// Ack takes a framework's acknowledgement. It returns the update and whether
+// it ends the stream; ok is false, and nothing changes, when uuid is not that
+// of the update under way.
+func (m *Manager) Ack(key Key, uuid []byte) (u Update, last, ok bool, err error) {
+	s := m.streams[key]
+	if s == nil || len(s.pending) == 0 || s.acked[string(uuid)] || string(s.pending[0].Status.UUID) != string(uuid) {
+		return Update{}, false, false, nil
+	}
+	if s.path != "" {
+		if err := appendRecord(s.path, record{Ack: uuid}); err != nil {
+			return Update{}, false, false, fmt.Errorf("keeping an acknowledgement of task %q: %w", key.Task, err)
+		}
+	}
+	s.halt()
+	u = s.pending[0]
+	s.pending = s.pending[1:]
+	s.acked[string(uuid)] = true
+	if Terminal(u.Status.GetState()) {
+		if n := len(s.pending); n > 0 {
+			m.log.Warn("updates after a terminal one are dropped", "task", key.Task, "count", n)
+		}
+		s.ended = true
+		delete(m.streams, key)
+		return u, true, true, nil
+	}
+	if len(s.pending) > 0 {
+		m.send(s, RetryMin)
+	}
+	return u, false, true, nil
+}
+
+// Front returns the update of a task that waits for its acknowledgement.
+func (m *Manager) Front(key Key) (Update, bool) {
+	if s := m.streams[key]; s != nil && len(s.pending) > 0 {
+		return s.pending[0], true
+	}
+	return Update{}, false
+}
+
+// Keys lists the tasks with updates that are not acknowledged.
+func (m *Manager) Keys() []Key {
+	var out []Key
+	for k, s := range m.streams {
+		if len(s.pending) > 0 {
+			out = append(out, k)
+		}
+	}
+	slices.SortFunc(out, func(a, b Key) int {
+		if a.Framework != b.Framework {
+			return compare(a.Framework, b.Framework)
+		}
+		return compare(a.Task, b.Task)
+	})
+	return out
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// Pause stops all sending, because there is no master to send to.
+func (m *Manager) Pause() {
+	m.running = false
+	for _, s := range m.streams {
+		s.halt()
+	}
+}
+
+// Resume sends the update under way of each stream, at once.
+func (m *Manager) Resume() {
+	m.running = true
+	for _, key := range m.Keys() {
+		m.send(m.streams[key], RetryMin)
+	}
+}
+
+// Drop forgets the stream of a task, or all streams of a framework when the
+// key has no task.
+func (m *Manager) Drop(key Key) {
+	for k, s := range m.streams {
+		if k.Framework == key.Framework && (key.Task == "" || k.Task == key.Task) {
+			s.halt()
+			delete(m.streams, k)
+		}
+	}
+}
+
+// Close stops all timers.
+func (m *Manager) Close() { m.Pause() }
+
+func (m *Manager) send(s *stream, next time.Duration) {
+	s.halt()
+	if !m.running {
+		return
+	}
+	s.stop = m.clock.Func(next, func() { m.send(s, min(2*next, RetryMax)) })
+	m.forward(s.pending[0])
+}
+
+func newStream(path string) *stream {
+	return &stream{path: path, received: map[string]bool{}, acked: map[string]bool{}}
+}
+
+func (s *stream) halt() {
+	if s.stop != nil {
+		s.stop()
+		s.stop = nil
+	}
+}
+
+// Terminal tells whether a task in this state will never run again.
+func Terminal(s mesos.TaskState) bool {
+	switch s {
+	case mesos.TASK_FINISHED, mesos.TASK_FAILED, mesos.TASK_KILLED, mesos.TASK_ERROR,
+		mesos.TASK_LOST, mesos.TASK_DROPPED, mesos.TASK_GONE, mesos.TASK_GONE_BY_OPERATOR:
+		return true
+	default:
+		return false
+	}
+}
