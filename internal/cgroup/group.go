@@ -1,0 +1,323 @@
+package cgroup
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tandem/internal/procid"
+)
+
+// Limits of a group; zero means none.
+type Limits struct {
+	CPUs        float64
+	MemoryBytes int64
+	Pids        int64
+}
+
+// Group is one task's control group.
+type Group struct {
+	tree   *Tree
+	name   string
+	leader procid.Identity
+}
+
+// Lead tells the group its main process. Only ModeSession needs it: there the
+// group is that process's session.
+func (g *Group) Lead(id procid.Identity) { g.leader = id }
+
+func (g *Group) dir(h *hierarchy) string { return filepath.Join(h.mount, g.tree.base, g.name) }
+
+// Create makes the group and sets its limits; it may be called again. The
+// notes say plainly, one sentence each, what is not enforced on this machine.
+func (g *Group) Create(l Limits) (notes []string, err error) {
+	t := g.tree
+	if t.mode != ModeSession {
+		// The base may have been removed by another daemon's Close.
+		if err := os.MkdirAll(g.dir(t.track), 0o755); err != nil {
+			return nil, fmt.Errorf("make cgroup: %w", err)
+		}
+	}
+	set := func(controller, what string, v1, v2 map[string]string) {
+		h := t.limit[controller]
+		if h == nil {
+			notes = append(notes, fmt.Sprintf("%s is not enforced: no %s controller is available on this agent", what, controller))
+			return
+		}
+		values := v1
+		if h.v2 {
+			values = v2
+		}
+		err := os.MkdirAll(g.dir(h), 0o755)
+		for _, file := range slices.Sorted(mapsKeys(values)) {
+			if err == nil {
+				err = writeFile(filepath.Join(g.dir(h), file), values[file])
+			}
+		}
+		if err != nil {
+			notes = append(notes, fmt.Sprintf("%s is not enforced: %v", what, err))
+		}
+	}
+	if l.MemoryBytes > 0 {
+		v := strconv.FormatInt(l.MemoryBytes, 10)
+		set("memory", fmt.Sprintf("memory limit of %d MiB", l.MemoryBytes>>20),
+			map[string]string{"memory.limit_in_bytes": v}, map[string]string{"memory.max": v})
+	}
+	if l.CPUs > 0 {
+		const period = 100_000 // microseconds
+		quota := strconv.Itoa(max(1000, int(math.Round(l.CPUs*period))))
+		set("cpu", fmt.Sprintf("cpu limit of %g cores", l.CPUs),
+			map[string]string{"cpu.cfs_period_us": strconv.Itoa(period), "cpu.cfs_quota_us": quota},
+			map[string]string{"cpu.max": quota + " " + strconv.Itoa(period)})
+	}
+	if l.Pids > 0 {
+		v := strconv.FormatInt(l.Pids, 10)
+		set("pids", fmt.Sprintf("limit of %d processes", l.Pids), map[string]string{"pids.max": v}, map[string]string{"pids.max": v})
+	}
+	return notes, nil
+}
+
+func mapsKeys(m map[string]string) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// OpenForClone opens the group's directory for clone3(2) with
+// CLONE_INTO_CGROUP, so that a process starts its life inside. It returns nil
+// where that is not possible; Add the process before its exec then.
+func (g *Group) OpenForClone() (*os.File, error) {
+	if g.tree.mode == ModeSession || !g.tree.track.v2 {
+		return nil, nil //nolint:nilnil // no file is an answer here: this machine cannot clone into a group
+	}
+	fd, err := unix.Open(g.dir(g.tree.track), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open cgroup %s: %w", g.dir(g.tree.track), err)
+	}
+	return os.NewFile(uintptr(fd), "cgroup"), nil
+}
+
+// Add moves a process into the group, in every hierarchy where the group exists.
+func (g *Group) Add(pid int) error {
+	if g.tree.mode == ModeSession {
+		return nil
+	}
+	for _, h := range g.tree.hierarchies() {
+		err := writeFile(filepath.Join(g.dir(h), "cgroup.procs"), strconv.Itoa(pid))
+		if errors.Is(err, fs.ErrNotExist) && h != g.tree.track {
+			continue
+		}
+		if errors.Is(err, unix.ESRCH) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("add pid %d to cgroup: %w", pid, err)
+		}
+	}
+	return nil
+}
+
+// Pids returns the processes in the group and below it, in no order. Zombies
+// are not among them.
+func (g *Group) Pids() ([]int, error) {
+	if g.tree.mode == ModeSession {
+		return sessionPids(g.leader)
+	}
+	var out []int
+	err := filepath.WalkDir(g.dir(g.tree.track), func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !d.IsDir() {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		pids, err := readPids(filepath.Join(path, "cgroup.procs"))
+		out = append(out, pids...)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list cgroup: %w", err)
+	}
+	return out, nil
+}
+
+func readPids(path string) ([]int, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var out []int
+	for s := bufio.NewScanner(f); s.Scan(); {
+		// 0 stands for a process that this pid namespace cannot see.
+		if pid, err := strconv.Atoi(s.Text()); err == nil && pid > 0 {
+			out = append(out, pid)
+		}
+	}
+	return out, nil
+}
+
+// Contains tells whether the process is in the group or below it.
+func (g *Group) Contains(pid int) (bool, error) {
+	pids, err := g.Pids()
+	return slices.Contains(pids, pid), err
+}
+
+// Empty tells whether nothing of the group runs any more; a group that does
+// not exist is empty.
+func (g *Group) Empty() (bool, error) {
+	if g.tree.mode != ModeSession && g.tree.track.v2 {
+		b, err := os.ReadFile(filepath.Join(g.dir(g.tree.track), "cgroup.events"))
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+			return true, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("read cgroup: %w", err)
+		}
+		return !strings.Contains(string(b), "populated 1"), nil
+	}
+	pids, err := g.Pids()
+	return len(pids) == 0, err
+}
+
+// Kill sends SIGKILL to everything in the group. It does not wait: poll Empty,
+// and kill again while it is not.
+func (g *Group) Kill() error {
+	if g.tree.mode == ModeSession {
+		return g.Signal(unix.SIGKILL)
+	}
+	dir := g.dir(g.tree.track)
+	if g.tree.track.v2 {
+		err := writeFile(filepath.Join(dir, "cgroup.kill"), "1")
+		if err == nil {
+			return nil
+		}
+		if _, statErr := os.Stat(dir); errors.Is(statErr, fs.ErrNotExist) {
+			return nil
+		}
+		// cgroup.kill exists since Linux 5.14.
+	}
+	freeze, thaw := "cgroup.freeze", [2]string{"1", "0"}
+	if !g.tree.track.v2 {
+		freeze, thaw = "freezer.state", [2]string{"FROZEN", "THAWED"}
+	}
+	path := filepath.Join(dir, freeze)
+	// Frozen processes cannot fork, so the list is complete; where there is no
+	// freezer the caller's loop has to win the race. In v1 the kill takes effect at the thaw.
+	_ = writeFile(path, thaw[0])
+	err := g.Signal(unix.SIGKILL)
+	_ = writeFile(path, thaw[1])
+	return err
+}
+
+// Signal sends sig to everything in the group, process by process.
+func (g *Group) Signal(sig syscall.Signal) error {
+	pids, err := g.Pids()
+	for _, pid := range pids {
+		p, openErr := procid.OpenPid(pid)
+		if openErr != nil {
+			if !errors.Is(openErr, procid.ErrGone) {
+				err = errors.Join(err, openErr)
+			}
+			continue
+		}
+		// The pid may have been given away since the list was read: look again
+		// while the handle pins the process.
+		if in, inErr := g.Contains(pid); inErr == nil && in {
+			if sigErr := p.Signal(sig); sigErr != nil && !errors.Is(sigErr, procid.ErrGone) {
+				err = errors.Join(err, sigErr)
+			}
+		}
+		p.Close()
+	}
+	return err
+}
+
+// OOMKills returns how many processes of the group the kernel killed for lack
+// of memory; 0 where that is not known.
+func (g *Group) OOMKills() int {
+	h := g.tree.limit["memory"]
+	if h == nil {
+		return 0
+	}
+	file := "memory.oom_control"
+	if h.v2 {
+		file = "memory.events"
+	}
+	b, err := os.ReadFile(filepath.Join(g.dir(h), file))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "oom_kill "); ok {
+			n, _ := strconv.Atoi(v)
+			return n
+		}
+	}
+	return 0
+}
+
+// Remove deletes the empty group; one that does not exist is no error.
+func (g *Group) Remove() error {
+	if g.tree.mode == ModeSession {
+		return nil
+	}
+	var errs error
+	for _, h := range g.tree.hierarchies() {
+		if err := removeTree(g.dir(h)); err != nil {
+			errs = errors.Join(errs, fmt.Errorf("remove cgroup: %w", err))
+		}
+	}
+	return errs
+}
+
+// removeTree removes a cgroup directory and those below it. The kernel may
+// call a group busy for a moment after its last process has ended.
+func removeTree(dir string) error {
+	const tries, pause = 50, 2 * time.Millisecond
+	err := unix.Rmdir(dir)
+	for range tries {
+		switch {
+		case err == nil, errors.Is(err, unix.ENOENT):
+			return nil
+		case !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOTEMPTY):
+			return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
+		}
+		entries, readErr := os.ReadDir(dir)
+		if readErr == nil {
+			for _, e := range entries {
+				if e.IsDir() {
+					if subErr := removeTree(filepath.Join(dir, e.Name())); subErr != nil {
+						return subErr
+					}
+				}
+			}
+		}
+		if err = unix.Rmdir(dir); err != nil {
+			time.Sleep(pause)
+			err = unix.Rmdir(dir)
+		}
+	}
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
+}
