@@ -1,0 +1,189 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	mesos "github.com/mesos/mesos-go/api/v1/lib"
+	"github.com/mesos/mesos-go/api/v1/lib/executor"
+
+	"tandem/executor/agentlink"
+)
+
+// connection is the state of the subscription. At most one attempt or stream
+// exists at a time; generation numbers them.
+type connection struct {
+	generation uint64
+	cancel     context.CancelFunc
+	// up is true from SUBSCRIBED until the stream ends; ever remembers it.
+	up, ever bool
+	// lost is set when there is no hope of another subscription.
+	lost     bool
+	attempts int
+	recovery *timer
+
+	agentID string
+	// killing tells that the framework understands TASK_KILLING.
+	killing bool
+}
+
+type (
+	// opened: the agent accepted the subscription.
+	opened struct{ generation uint64 }
+	// received is an event of the stream.
+	received struct {
+		generation uint64
+		event      *executor.Event
+	}
+	// closed: the attempt or the stream is over.
+	closed struct {
+		generation uint64
+		err        error
+	}
+)
+
+// connect starts one attempt to subscribe, with all that is not acknowledged.
+func (e *Executor) connect() {
+	e.conn.generation++
+	generation := e.conn.generation
+	ctx, cancel := context.WithCancel(e.work)
+	e.conn.cancel = cancel
+	tasks, statuses := e.updates.unacknowledged(generation)
+	e.workers.Add(1)
+	go func() {
+		defer e.workers.Done()
+		defer cancel()
+		e.post(closed{generation, e.follow(ctx, generation, tasks, statuses)})
+	}()
+}
+
+// follow subscribes and hands on events until the stream ends; it runs beside the loop.
+func (e *Executor) follow(ctx context.Context, generation uint64, tasks []mesos.TaskInfo, statuses []executor.Call_Update) error {
+	stream, err := e.opts.Link.Subscribe(ctx, tasks, statuses)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	e.post(opened{generation})
+	for {
+		event, err := stream.Next()
+		if err != nil {
+			return err
+		}
+		if !e.post(received{generation, event}) {
+			return nil
+		}
+	}
+}
+
+func (e *Executor) opened(m opened) {
+	if m.generation == e.conn.generation {
+		e.log.Debug("subscription accepted", "generation", m.generation)
+	}
+}
+
+// subscribed handles the first event of a stream.
+func (e *Executor) subscribed(s *executor.Event_Subscribed) {
+	if s == nil {
+		return
+	}
+	e.log.Info("subscribed with the agent", "again", e.conn.ever, "unacknowledged", len(e.updates.list))
+	e.conn.up, e.conn.ever, e.conn.attempts = true, true, 0
+	e.timers.stop(e.conn.recovery)
+	e.conn.recovery = nil
+	if s.AgentInfo.ID != nil {
+		e.conn.agentID = s.AgentInfo.ID.Value
+	}
+	for _, u := range e.updates.list {
+		if u.generation == e.conn.generation {
+			e.awaitAcknowledgement(u) // it went with SUBSCRIBE
+		}
+	}
+	e.conn.killing = false
+	for _, c := range s.FrameworkInfo.Capabilities {
+		if c.Type == mesos.FrameworkInfo_Capability_TASK_KILLING_STATE {
+			e.conn.killing = true
+		}
+	}
+}
+
+// closed decides what follows the end of a stream or a failed attempt.
+func (e *Executor) closed(m closed) {
+	if m.generation != e.conn.generation || e.conn.lost {
+		return
+	}
+	e.conn.up = false
+	e.conn.attempts++
+	err := m.err
+	if errors.Is(err, io.EOF) {
+		err = errors.New("the agent ended the stream")
+	}
+	e.log.Warn("not subscribed with the agent", "error", err, "attempt", e.conn.attempts)
+	switch {
+	case agentlink.Refused(err):
+		e.loseAgent(fmt.Errorf("%w: it refuses this executor: %w", ErrAgentLost, err))
+		return
+	case e.conn.ever && !e.cfg.Checkpoint:
+		e.loseAgent(fmt.Errorf("%w: %w; the framework does not checkpoint, so the executor cannot wait for it", ErrAgentLost, err))
+		return
+	}
+	if e.conn.recovery == nil {
+		limit := registrationTimeout
+		if e.cfg.Checkpoint {
+			limit = max(e.cfg.RecoveryTimeout, 0)
+		}
+		e.conn.recovery = e.timers.after(limit, func() {
+			e.loseAgent(fmt.Errorf("%w: not subscribed for %s", ErrAgentLost, limit))
+		})
+	}
+	delay := firstDelay(e.conn.attempts)
+	if e.cfg.Checkpoint && e.conn.ever {
+		delay = againDelay(e.cfg.BackoffMax)
+	}
+	e.timers.after(delay, func() {
+		if !e.conn.lost {
+			e.connect()
+		}
+	})
+}
+
+// firstDelay paces the attempts before the first subscription: soon, because
+// the agent waits for us, but not without pause.
+func firstDelay(attempt int) time.Duration {
+	ceiling := min(time.Second, 20*time.Millisecond<<min(attempt, 10))
+	return ceiling/2 + rand.N(ceiling/2)
+}
+
+// againDelay is a random delay before subscribing again, always below limit
+// (MESOS_SUBSCRIPTION_BACKOFF_MAX). A restarted agent waits for its executors
+// exactly that long and then kills them, so a part of it is kept for the
+// subscription itself.
+func againDelay(limit time.Duration) time.Duration {
+	if limit <= 1 {
+		return 0
+	}
+	span := limit - min(limit/4, 500*time.Millisecond)
+	if span <= 0 {
+		return 0
+	}
+	return rand.N(span)
+}
+
+// loseAgent stops everything: nobody is left to report to.
+func (e *Executor) loseAgent(err error) {
+	if e.conn.lost {
+		return
+	}
+	e.log.Error("ending all tasks", "error", err)
+	e.conn.lost = true
+	e.conn.cancel()
+	if e.closing && e.result == nil {
+		// Told to end anyway; that the updates cannot be delivered is the news.
+		e.result = err
+	}
+	e.shutdown("killed because the agent is lost", err)
+}

@@ -1,0 +1,113 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"tandem/api"
+	"tandem/network"
+)
+
+// portsPatience is how long a taken port is looked at again while what a dead
+// executor left behind is still being removed.
+const portsPatience = 3 * time.Second
+
+// prepare is the first step of a task; it runs beside the loop.
+func (e *Executor) prepare(ctx context.Context, id string, spec *api.TaskSpec, foreign bool, progress func(string)) (prepared, error) {
+	rt, err := e.runtimeFor(spec.Kind)
+	if err != nil {
+		return prepared{}, err
+	}
+	expanded := spec
+	if !foreign {
+		if expanded, err = e.expand(ctx, rt, spec); err != nil {
+			return prepared{runtime: rt}, err
+		}
+	}
+	sandbox := filepath.Join(e.cfg.Sandbox, "tasks", spec.Name)
+	if err := os.MkdirAll(sandbox, 0o755); err != nil {
+		return prepared{runtime: rt}, fmt.Errorf("make the task's sandbox: %w", err)
+	}
+	run := &Task{
+		ID: id, Owner: e.cfg.ExecutorID, Spec: expanded, Sandbox: sandbox,
+		Env: taskEnv(id, e.cfg.ExecutorID, sandbox, expanded),
+	}
+	return prepared{rt, run}, rt.Prepare(ctx, run, progress)
+}
+
+// taskEnv is the complete environment of a task: what Tandem promises, then the
+// PORT family, then the user's own, which win. Nothing of the executor's own
+// environment is in it: that holds the agent's settings and was meant for us.
+func taskEnv(id, executorID, sandbox string, s *api.TaskSpec) []string {
+	pod := s.Taskgroup.ID
+	if pod == "" {
+		pod = executorID
+	}
+	vars := []api.TaskEnvVar{
+		{Name: "BCS_POD_ID", Value: pod},
+		{Name: "BCS_TASK_ID", Value: id},
+		{Name: "BCS_NODE_IP", Value: s.NodeIP},
+		// The address of a container with a network of its own is known only
+		// once it runs; such a task finds it on its interface.
+		{Name: "BCS_CONTAINER_IP", Value: s.NodeIP},
+		{Name: "MESOS_SANDBOX", Value: sandbox},
+	}
+	vars = append(vars, network.PortEnv(s.Ports)...)
+	vars = append(vars, s.Env...)
+	last := make(map[string]int, len(vars))
+	for i, v := range vars {
+		last[v.Name] = i
+	}
+	env := make([]string, 0, len(last))
+	for i, v := range vars {
+		// A zero byte cannot be passed to a program; such a name or value is left out.
+		if last[v.Name] == i && v.Name != "" && !strings.ContainsAny(v.Name, "=\x00") && !strings.Contains(v.Value, "\x00") {
+			env = append(env, v.Name+"="+v.Value)
+		}
+	}
+	return env
+}
+
+// awaitPorts returns an error that names the ports on which something listens
+// already. It looks again for a while when that may be what a dead executor left.
+func (e *Executor) awaitPorts(ctx context.Context, run *Task) error {
+	deadline := time.Now().Add(portsPatience)
+	for {
+		err := e.portsFree(run)
+		var taken *network.InUseError
+		if !errors.As(err, &taken) {
+			return err
+		}
+		if e.opts.Abandoned == nil || !time.Now().Before(deadline) {
+			return err
+		}
+		if left, leftErr := e.opts.Abandoned(); leftErr != nil || !left {
+			return err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// portsFree looks at the ports that the task will have on the agent.
+func (e *Executor) portsFree(run *Task) error {
+	if sharesNetwork(run.Spec) {
+		if len(run.Publish) == 0 {
+			return nil
+		}
+		return network.CheckFreePorts(e.opts.PublishAddress, run.Publish)
+	}
+	mode, err := network.FromTask(run.Spec.Network)
+	if run.Spec.Kind == api.TaskContainer && (err != nil || mode != network.Host) {
+		return err
+	}
+	return network.CheckFreePorts(run.Spec.NodeIP, run.Spec.Ports)
+}
