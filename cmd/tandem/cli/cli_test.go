@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+)
+
+// result is what one command line gave.
+type result struct {
+	code        Code
+	out, errOut string
+}
+
+// run runs a command line without a terminal.
+func run(t *testing.T, env map[string]string, stdin string, args ...string) result {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	code := Run(context.Background(), args, Streams{
+		In: strings.NewReader(stdin), Out: &out, Err: &errOut,
+		Getenv: func(k string) string { return env[k] },
+	})
+	return result{code, out.String(), errOut.String()}
+}
+
+func TestUsageErrorsNameTheRemedy(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"versoin"}, `tandem: unknown command "versoin" for "tandem"; did you mean "version"? see "tandem --help" for all commands`},
+		{[]string{"xyzzy"}, `tandem: unknown command "xyzzy" for "tandem"; see "tandem --help" for all commands`},
+		{[]string{"version", "--colour"}, `unknown flag: --colour; see "tandem version --help"`},
+		{[]string{"version", "-o", "xml"}, `use one of table, json, yaml`},
+		{[]string{"version", "extra"}, `unexpected argument "extra"; usage: tandem version`},
+		{[]string{"completion"}, `missing argument SHELL; usage: tandem completion SHELL`},
+		{[]string{"completion", "csh"}, `unknown shell "csh"; use bash, zsh or fish`},
+	} {
+		r := run(t, nil, "", c.args...)
+		if r.code != Usage || !strings.Contains(r.errOut, c.want) || r.out != "" || strings.Count(r.errOut, "\n") != 1 {
+			t.Errorf("%v: code %d, out %q, err %q; want code 2 and %q", c.args, r.code, r.out, r.errOut, c.want)
+		}
+	}
+}
+
+func TestHelpAndVersionSucceed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "Run the stack:"},
+		{[]string{"--help"}, "TANDEM_SERVER"},
+		{[]string{"help", "exit-codes"}, "3  the scheduler cannot be reached"},
+		{[]string{"version"}, "tandem "},
+		{[]string{"version", "-o", "json"}, `"commit":`},
+		{[]string{"version", "-o", "yaml"}, `commit: `},
+		{[]string{"--version"}, "tandem "},
+		{[]string{"completion", "bash"}, "__start_tandem"},
+		{[]string{"completion", "zsh"}, "#compdef tandem"},
+		{[]string{"completion", "fish"}, "complete -c tandem"},
+	} {
+		r := run(t, nil, "", c.args...)
+		if r.code != OK || !strings.Contains(r.out, c.want) || r.errOut != "" {
+			t.Errorf("%v: code %d, out %q, err %q; want %q", c.args, r.code, r.out, r.errOut, c.want)
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	t.Parallel()
+	names := []string{"apply", "validate", "get", "describe", "delete", "scale"}
+	for word, want := range map[string]string{
+		"aply": "apply", "appyl": "apply", "desc": "describe", "scael": "scale", "gte": "get", "run": "", "DELETE": "delete",
+	} {
+		if got := nearest(word, names); got != want {
+			t.Errorf("nearest(%q) = %q, want %q", word, got, want)
+		}
+	}
+}

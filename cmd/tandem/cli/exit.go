@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Code is an exit code of the tandem command; scripts rely on them, so they never change their meaning.
+type Code int
+
+// The exit codes, see `tandem help exit-codes`.
+const (
+	OK          Code = iota // all done
+	Failure                 // something went wrong that no other code names
+	Usage                   // wrong usage, or input that cannot be accepted
+	Unreachable             // the scheduler cannot be reached
+	NotFound                // the named thing does not exist
+	TimedOut                // --timeout passed before the goal was reached
+	Refused                 // refused: in conflict with what is there, or already running
+)
+
+var codeTexts = []string{
+	OK:          "all done",
+	Failure:     "something failed that no other code names",
+	Usage:       "wrong usage, or bad input: nothing was changed",
+	Unreachable: "the scheduler cannot be reached",
+	NotFound:    "the named object, kind or namespace does not exist",
+	TimedOut:    "--timeout passed before the goal was reached",
+	Refused:     "refused: in conflict with what is there, or with what is already running",
+}
+
+// exitCodesHelp is the text of `tandem help exit-codes`.
+func exitCodesHelp() string {
+	var b strings.Builder
+	b.WriteString("Exit codes of every tandem command:\n\n")
+	for code, text := range codeTexts {
+		fmt.Fprintf(&b, "  %d  %s\n", code, text)
+	}
+	b.WriteString("\nA command that gets several things to do and fails at more than one exits with the code of the first failure.\n")
+	return b.String()
+}
+
+// coded is an error that knows its exit code.
+type coded struct {
+	code Code
+	err  error
+}
+
+func (e *coded) Error() string { return e.err.Error() }
+func (e *coded) Unwrap() error { return e.err }
+
+// withCode gives err an exit code; nil stays nil.
+func withCode(code Code, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &coded{code: code, err: err}
+}
+
+// failf is fmt.Errorf with an exit code.
+func failf(code Code, format string, args ...any) error {
+	return withCode(code, fmt.Errorf(format, args...))
+}
+
+// ExitCode tells the exit code for what a command returned.
+func ExitCode(err error) Code {
+	var c *coded
+	switch {
+	case err == nil:
+		return OK
+	case errors.As(err, &c):
+		return c.code
+	case errors.Is(err, context.DeadlineExceeded):
+		return TimedOut
+	}
+	return Failure
+}

@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Reference renders the whole command tree as docs/cli.md.
+func Reference(root *cobra.Command) string {
+	var b strings.Builder
+	b.WriteString("# The tandem command\n\n" +
+		"This page is made from the program itself (`go test ./cmd/tandem/cli -run TestReference -update`); " +
+		"a test fails when they differ.\n\n")
+	walk(root, func(c *cobra.Command) {
+		indent := strings.Repeat("  ", depth(c))
+		fmt.Fprintf(&b, "%s- [%s](#%s): %s\n", indent, c.CommandPath(), anchor(c), c.Short)
+	})
+	walk(root, func(c *cobra.Command) { section(&b, c) })
+	return b.String()
+}
+
+func section(b *strings.Builder, c *cobra.Command) {
+	fmt.Fprintf(b, "\n## %s\n\n", c.CommandPath())
+	long := c.Long
+	if long == "" {
+		long = c.Short
+	}
+	if c.Runnable() {
+		fmt.Fprintf(b, "```\n%s\n```\n\n", c.UseLine())
+	}
+	fmt.Fprintf(b, "```text\n%s\n```\n", strings.TrimSpace(long))
+	if len(c.Aliases) > 0 {
+		fmt.Fprintf(b, "\nAlso: %s\n", strings.Join(c.Aliases, ", "))
+	}
+	if c.Example != "" {
+		fmt.Fprintf(b, "\nExamples:\n\n```\n%s\n```\n", c.Example)
+	}
+	flags := c.NonInheritedFlags()
+	if flags.HasAvailableFlags() {
+		b.WriteString("\n| flag | meaning |\n| --- | --- |\n")
+		flags.VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				fmt.Fprintf(b, "| `%s` | %s |\n", flagLine(f), cell(flagMeaning(f)))
+			}
+		})
+	}
+}
+
+func flagLine(f *pflag.Flag) string {
+	line := "--" + f.Name
+	if f.Shorthand != "" {
+		line = "-" + f.Shorthand + ", " + line
+	}
+	name, _ := pflag.UnquoteUsage(f)
+	if name != "" {
+		line += " " + name
+	}
+	return line
+}
+
+func flagMeaning(f *pflag.Flag) string {
+	_, usage := pflag.UnquoteUsage(f)
+	switch f.DefValue {
+	case "", "false", "[]", "0", "0s":
+		return usage
+	}
+	return fmt.Sprintf("%s (default `%s`)", usage, f.DefValue)
+}
+
+func cell(s string) string { return strings.NewReplacer("|", `\|`, "\n", " ").Replace(s) }
+
+func anchor(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
+
+func depth(c *cobra.Command) int {
+	n := 0
+	for ; c.HasParent(); c = c.Parent() {
+		n++
+	}
+	return n
+}
+
+// walk visits every command that people are meant to see, parents first.
+func walk(c *cobra.Command, visit func(*cobra.Command)) {
+	if c.Hidden || c.Name() == "help" {
+		return
+	}
+	visit(c)
+	for _, sub := range c.Commands() {
+		walk(sub, visit)
+	}
+}
