@@ -35,8 +35,6 @@ type app struct {
 	in       io.Reader
 	out, err *term.Output
 	getenv   func(string) string
-	// server is the value of --server; see serverAddress.
-	server string
 }
 
 // Main runs the command line args (without the program's name) and returns the exit code.
@@ -156,7 +154,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 	return rangeArgs(len(names), names...)
 }
 
-// rangeArgs wants at least least of the named arguments and no more than all.
+// rangeArgs wants the first least of the named arguments and no more than all.
 func rangeArgs(least int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

@@ -30,7 +30,7 @@ func TestUsageErrorsNameTheRemedy(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"versoin"}, `tandem: unknown command "versoin" for "tandem"; did you mean "version"? see "tandem --help" for all commands`},
+		{[]string{"verzion"}, `tandem: unknown command "verzion" for "tandem"; did you mean "version"? see "tandem --help" for all commands`},
 		{[]string{"xyzzy"}, `tandem: unknown command "xyzzy" for "tandem"; see "tandem --help" for all commands`},
 		{[]string{"version", "--colour"}, `unknown flag: --colour; see "tandem version --help"`},
 		{[]string{"version", "-o", "xml"}, `use one of table, json, yaml`},

@@ -1,7 +1,6 @@
 package term
 
 import (
-	"bufio"
 	"strings"
 	"unicode/utf8"
 )
@@ -56,7 +55,7 @@ func (t *Table) Len() int { return len(t.rows) }
 // Write prints the table. Only on a terminal are columns shortened to fit it.
 func (t *Table) Write(o *Output) error {
 	widths := t.widths(o.Width())
-	w := bufio.NewWriter(o)
+	w := new(strings.Builder)
 	head := make([]Cell, len(t.Columns))
 	for i, c := range t.Columns {
 		head[i] = Cell{Text: c.Title, Style: Strong}
@@ -65,10 +64,11 @@ func (t *Table) Write(o *Output) error {
 	for _, row := range t.rows {
 		t.line(w, o, row, widths)
 	}
-	return w.Flush()
+	_, err := o.Write([]byte(w.String()))
+	return err
 }
 
-func (t *Table) line(w *bufio.Writer, o *Output, row []Cell, widths []int) {
+func (t *Table) line(w *strings.Builder, o *Output, row []Cell, widths []int) {
 	last := len(row) - 1
 	for i, cell := range row {
 		text := shorten(cell.Text, widths[i])

@@ -99,11 +99,11 @@ func TestProgressOnATerminalIsOneLineThatGoes(t *testing.T) {
 
 func TestCleanKeepsWords(t *testing.T) {
 	t.Parallel()
-	for in, want := range map[string]string{
-		"plain": "plain", " a  b ": "a b", "a\tb\r\nc": "a b c", "\x1b]0;title\x07x": "]0;titlex", "größe": "größe",
+	for _, c := range [][2]string{
+		{"plain", "plain"}, {" a  b ", "a b"}, {"a\tb\r\nc", "a b c"}, {"\x1b]0;title\x07x", "]0;titlex"}, {"größe", "größe"},
 	} {
-		if got := Clean(in); got != want {
-			t.Errorf("Clean(%q) = %q, want %q", in, got, want)
+		if got := Clean(c[0]); got != c[1] {
+			t.Errorf("Clean(%q) = %q, want %q", c[0], got, c[1])
 		}
 	}
 }
