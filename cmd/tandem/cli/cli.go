@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tandem/cmd/tandem/exit"
 	"tandem/cmd/tandem/term"
 	"tandem/internal/version"
 )
@@ -41,22 +42,23 @@ type app struct {
 func Main(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C kills, whatever hangs
 	return int(Run(ctx, args, Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}))
 }
 
 // Run is Main with its surroundings given; ctx ends when the user wants it to end.
-func Run(ctx context.Context, args []string, s Streams) Code {
+func Run(ctx context.Context, args []string, s Streams) exit.Code {
 	root := New(s)
 	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		return OK
+		return exit.OK
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		err = withCode(Failure, errors.New("interrupted"))
+		err = exit.With(exit.Failure, errors.New("interrupted"))
 	}
 	fmt.Fprintf(s.Err, "tandem: %s\n", strings.TrimRight(err.Error(), "\n"))
-	return ExitCode(err)
+	return exit.Of(err)
 }
 
 // New builds the command tree.
@@ -85,7 +87,7 @@ scheduler, local or not, at --server (or TANDEM_SERVER, or ` + defaultServer + `
 	root.SetErr(s.Err)
 	root.SetVersionTemplate("tandem {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return failf(Usage, `%w; see "%s --help"`, err, cmd.CommandPath())
+		return exit.Errorf(exit.Usage, `%w; see "%s --help"`, err, cmd.CommandPath())
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddGroup(
@@ -104,7 +106,7 @@ scheduler, local or not, at --server (or TANDEM_SERVER, or ` + defaultServer + `
 			root.AddCommand(c)
 		}
 	}
-	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp()})
+	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exit.Help()})
 	finish(root)
 	return root
 }
@@ -145,7 +147,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	if near := nearest(args[0], names); near != "" {
 		hint = fmt.Sprintf("did you mean %q? ", near)
 	}
-	return failf(Usage, `unknown command %q for %q; %ssee "%s --help" for all commands`,
+	return exit.Errorf(exit.Usage, `unknown command %q for %q; %ssee "%s --help" for all commands`,
 		args[0], cmd.CommandPath(), hint, cmd.CommandPath())
 }
 
@@ -159,9 +161,9 @@ func rangeArgs(least int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
-			return failf(Usage, `missing argument %s; usage: %s`, strings.Join(names[len(args):least], " "), cmd.UseLine())
+			return exit.Errorf(exit.Usage, `missing argument %s; usage: %s`, strings.Join(names[len(args):least], " "), cmd.UseLine())
 		case len(args) > len(names):
-			return failf(Usage, `unexpected argument %q; usage: %s`, args[len(names)], cmd.UseLine())
+			return exit.Errorf(exit.Usage, `unexpected argument %q; usage: %s`, args[len(names)], cmd.UseLine())
 		}
 		return nil
 	}

@@ -5,11 +5,13 @@ import (
 	"context"
 	"strings"
 	"testing"
+
+	"tandem/cmd/tandem/exit"
 )
 
 // result is what one command line gave.
 type result struct {
-	code        Code
+	code        exit.Code
 	out, errOut string
 }
 
@@ -39,7 +41,7 @@ func TestUsageErrorsNameTheRemedy(t *testing.T) {
 		{[]string{"completion", "csh"}, `unknown shell "csh"; use bash, zsh or fish`},
 	} {
 		r := run(t, nil, "", c.args...)
-		if r.code != Usage || !strings.Contains(r.errOut, c.want) || r.out != "" || strings.Count(r.errOut, "\n") != 1 {
+		if r.code != exit.Usage || !strings.Contains(r.errOut, c.want) || r.out != "" || strings.Count(r.errOut, "\n") != 1 {
 			t.Errorf("%v: code %d, out %q, err %q; want code 2 and %q", c.args, r.code, r.out, r.errOut, c.want)
 		}
 	}
@@ -63,7 +65,7 @@ func TestHelpAndVersionSucceed(t *testing.T) {
 		{[]string{"completion", "fish"}, "complete -c tandem"},
 	} {
 		r := run(t, nil, "", c.args...)
-		if r.code != OK || !strings.Contains(r.out, c.want) || r.errOut != "" {
+		if r.code != exit.OK || !strings.Contains(r.out, c.want) || r.errOut != "" {
 			t.Errorf("%v: code %d, out %q, err %q; want %q", c.args, r.code, r.out, r.errOut, c.want)
 		}
 	}

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"github.com/spf13/cobra"
+
+	"tandem/cmd/tandem/exit"
 )
 
 func (a *app) completionCommand() *cobra.Command {
@@ -25,7 +27,7 @@ namespaces are completed too, by asking the scheduler (for a moment only).`,
 			case "fish":
 				return cmd.Root().GenFishCompletion(a.out, true)
 			}
-			return failf(Usage, "unknown shell %q; use bash, zsh or fish", args[0])
+			return exit.Errorf(exit.Usage, "unknown shell %q; use bash, zsh or fish", args[0])
 		},
 	}
 }

@@ -1,4 +1,7 @@
-package cli
+// Package exit defines the exit codes of the tandem command and how an error
+// carries one. It is for the command's packages only: libraries return errors
+// that say what happened, never what a process should exit with.
+package exit
 
 import (
 	"context"
@@ -31,8 +34,8 @@ var codeTexts = []string{
 	Refused:     "refused: in conflict with what is there, or with what is already running",
 }
 
-// exitCodesHelp is the text of `tandem help exit-codes`.
-func exitCodesHelp() string {
+// Help is the text of `tandem help exit-codes`.
+func Help() string {
 	var b strings.Builder
 	b.WriteString("Exit codes of every tandem command:\n\n")
 	for code, text := range codeTexts {
@@ -51,21 +54,21 @@ type coded struct {
 func (e *coded) Error() string { return e.err.Error() }
 func (e *coded) Unwrap() error { return e.err }
 
-// withCode gives err an exit code; nil stays nil.
-func withCode(code Code, err error) error {
+// With gives err an exit code; nil stays nil.
+func With(code Code, err error) error {
 	if err == nil {
 		return nil
 	}
 	return &coded{code: code, err: err}
 }
 
-// failf is fmt.Errorf with an exit code.
-func failf(code Code, format string, args ...any) error {
-	return withCode(code, fmt.Errorf(format, args...))
+// Errorf is fmt.Errorf with an exit code.
+func Errorf(code Code, format string, args ...any) error {
+	return With(code, fmt.Errorf(format, args...))
 }
 
-// ExitCode tells the exit code for what a command returned.
-func ExitCode(err error) Code {
+// Of tells the exit code for what a command returned.
+func Of(err error) Code {
 	var c *coded
 	switch {
 	case err == nil:
