@@ -1,0 +1,81 @@
+package container
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"tandem/executor/container/internal/engine"
+	"tandem/internal/journal"
+)
+
+// settle is how long a container may still appear after its record was written:
+// an engine goes on making what a client that has died since asked it for.
+const settle = 30 * time.Second
+
+// NewCleaner returns the undoing of one journal record of kind Kind, for the
+// process daemon to call for the records of dead executors. It removes the
+// container that the record means, running or not, and nil means that nothing
+// is left. It is found by its name and by its labels, so a record whose
+// container never got an id recorded is served too. Containers that do not carry
+// the record's owner and task in their labels are never touched. host is the
+// engine's socket, as in Options.
+func NewCleaner(host string) func(ctx context.Context, rec journal.Record) error {
+	c, hostErr := engine.New(host)
+	return func(ctx context.Context, rec journal.Record) error {
+		if hostErr != nil {
+			return hostErr
+		}
+		defer c.Close()
+		if err := clean(ctx, c, rec); err != nil {
+			return fmt.Errorf("remove the container of task %q, whose executor is dead: %w", rec.ID, err)
+		}
+		return nil
+	}
+}
+
+func clean(ctx context.Context, c *engine.Client, rec journal.Record) error {
+	var data Record
+	if len(rec.Data) > 0 {
+		if err := json.Unmarshal(rec.Data, &data); err != nil {
+			return fmt.Errorf("journal record: %w", err)
+		}
+	}
+	if data.Name == "" {
+		data.Name = containerName(rec.ID)
+	}
+	removed := false
+	drop := func(id string) error {
+		removed = true
+		return remove(ctx, c, id)
+	}
+	byName, err := find(ctx, c, data.Name, rec.Owner, rec.ID)
+	var foreign *foreignError
+	if errors.As(err, &foreign) {
+		err = nil // somebody else's: not what the record means
+	}
+	if err != nil {
+		return err
+	}
+	if byName != nil {
+		if err := drop(byName.ID); err != nil {
+			return err
+		}
+	}
+	// One that somebody renamed is found by its labels.
+	list, err := c.List(ctx, map[string]string{labelOwner: rec.Owner, labelTask: rec.ID})
+	if err != nil {
+		return err
+	}
+	for _, s := range list {
+		if err := drop(s.ID); err != nil {
+			return err
+		}
+	}
+	if age := time.Since(rec.Created); !removed && age >= 0 && age < settle {
+		return fmt.Errorf("there is none, but the engine may still be making it; looking again until %v after the record was written", settle)
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package container
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"tandem/executor"
+	"tandem/executor/container/internal/engine"
+)
+
+// The pull policies.
+const (
+	pullAlways       = "Always"
+	pullIfNotPresent = "IfNotPresent"
+	pullNever        = "Never"
+)
+
+// Prepare makes sure that the image is on the agent, as the pull policy says;
+// an empty policy is IfNotPresent.
+func (r *Runtime) Prepare(ctx context.Context, t *executor.Task, progress func(string)) error {
+	if t.Spec == nil || t.Spec.Container == nil {
+		return fmt.Errorf("task %q: it has no container specification", t.ID)
+	}
+	c := t.Spec.Container
+	name, tag, err := splitReference(c.Image)
+	if err != nil {
+		return err
+	}
+	policy := c.PullPolicy
+	switch policy {
+	case "":
+		policy = pullIfNotPresent
+	case pullAlways, pullIfNotPresent, pullNever:
+	default:
+		return fmt.Errorf("imagePullPolicy %q is unknown; use Always, IfNotPresent or Never", policy)
+	}
+	if policy != pullAlways {
+		_, err := r.engine.ImageID(ctx, c.Image)
+		switch {
+		case err == nil:
+			return nil
+		case !engine.IsNotFound(err):
+			return err
+		case policy == pullNever:
+			return fmt.Errorf("image %q is not on this agent and imagePullPolicy is Never (%s); load it with docker load, or use IfNotPresent", c.Image, reason(err))
+		}
+	}
+	if err := r.pull(ctx, c.Image, name, tag, auth(c.RegistryUser, c.RegistryPass, name), progress); err != nil {
+		if engine.IsUnreachable(err) && ctx.Err() != nil {
+			return fmt.Errorf("pull of image %q: %w", c.Image, ctx.Err())
+		}
+		return fmt.Errorf("image %q cannot be pulled (imagePullPolicy %s): %w; check the name, the registry and imagePullUser and imagePullPasswd, or load it with docker load", c.Image, policy, scrub(err, c.RegistryPass))
+	}
+	return nil
+}
+
+// digestPattern, tagPattern and namePattern are what a registry accepts, a little widened.
+var (
+	namePattern   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]+)?(/[A-Za-z0-9][A-Za-z0-9._-]*)*$`)
+	tagPattern    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
+	digestPattern = regexp.MustCompile(`^[a-z0-9]+:[0-9a-fA-F]{32,}$`)
+)
+
+// splitReference splits an image's name from its tag or digest. Without either
+// the tag is latest: an engine asked to pull without a tag pulls every tag.
+func splitReference(ref string) (name, tag string, err error) {
+	bad := fmt.Errorf("image %q is no image reference; write it as name, name:tag or name@sha256:digest", ref)
+	if n, digest, ok := strings.Cut(ref, "@"); ok {
+		// A tag beside a digest says nothing: the digest decides.
+		if i := strings.LastIndexByte(n, ':'); i > strings.LastIndexByte(n, '/') {
+			n = n[:i]
+		}
+		if !namePattern.MatchString(n) || !digestPattern.MatchString(digest) {
+			return "", "", bad
+		}
+		return n, digest, nil
+	}
+	name, tag = ref, "latest"
+	if digestPattern.MatchString(ref) {
+		return ref, "", nil // an image's id
+	}
+	if i := strings.LastIndexByte(ref, ':'); i > strings.LastIndexByte(ref, '/') {
+		name, tag = ref[:i], ref[i+1:]
+	}
+	if !namePattern.MatchString(name) || !tagPattern.MatchString(tag) {
+		return "", "", bad
+	}
+	return name, tag, nil
+}
+
+// auth makes the header that carries the credentials to the engine.
+func auth(user, password, name string) string {
+	if user == "" && password == "" {
+		return ""
+	}
+	server := "https://index.docker.io/v1/"
+	// The first part of a name is a registry when it looks like a host.
+	if host, _, ok := strings.Cut(name, "/"); ok && (strings.ContainsAny(host, ".:") || host == "localhost") {
+		server = host
+	}
+	b, err := json.Marshal(map[string]string{"username": user, "password": password, "serveraddress": server})
+	if err != nil {
+		return "" // cannot happen: strings only
+	}
+	return base64.URLEncoding.EncodeToString(b)
+}
+
+// pull pulls an image and reports progress as "pulling redis:7 12/40 MB".
+func (r *Runtime) pull(ctx context.Context, ref, name, tag, auth string, progress func(string)) error {
+	type layer struct{ current, total int64 }
+	layers := map[string]layer{}
+	var shown time.Time
+	text := "pulling " + ref
+	progress(text)
+	return r.engine.Pull(ctx, name, tag, auth, r.opt.PullIdle, func(p engine.Progress) {
+		if p.ID == "" || p.ProgressDetail.Total <= 0 || p.Status != "Downloading" {
+			if l, ok := layers[p.ID]; ok && p.Status == "Download complete" {
+				layers[p.ID] = layer{l.total, l.total}
+			}
+			return
+		}
+		layers[p.ID] = layer{p.ProgressDetail.Current, p.ProgressDetail.Total}
+		if time.Since(shown) < time.Second {
+			return
+		}
+		shown = time.Now()
+		var current, total int64
+		for _, l := range layers {
+			current, total = current+l.current, total+l.total
+		}
+		const mb = 1 << 20
+		progress(fmt.Sprintf("%s %d/%d MB", text, current/mb, (total+mb-1)/mb))
+	})
+}
+
+// reason is the engine's own text.
+func reason(err error) string {
+	var e *engine.Error
+	if errors.As(err, &e) {
+		return e.Message
+	}
+	return err.Error()
+}
+
+// scrub keeps a password out of an error: some registries and proxies repeat
+// what they were sent.
+func scrub(err error, password string) error {
+	if password == "" || !strings.Contains(err.Error(), password) {
+		return err
+	}
+	return errors.New(strings.ReplaceAll(err.Error(), password, "****"))
+}

@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// The deadlines of the calls. Creating and starting wait for storage and network
+// set-up on a busy machine; looking and signalling should be quick.
+const (
+	slow  = 90 * time.Second
+	quick = 15 * time.Second
+)
+
+// Create makes a container and returns its id.
+func (c *Client) Create(ctx context.Context, name string, s *Spec) (string, error) {
+	var out struct {
+		ID string `json:"Id"`
+	}
+	err := c.do(ctx, request{op: "create container " + name, method: http.MethodPost, path: "/containers/create",
+		query: url.Values{"name": {name}}, body: s, timeout: slow}, &out)
+	return out.ID, err
+}
+
+// Start starts a container; one that runs already is no error.
+func (c *Client) Start(ctx context.Context, id string) error {
+	return c.do(ctx, request{op: "start container " + short(id), method: http.MethodPost,
+		path: "/containers/" + id + "/start", timeout: slow}, nil)
+}
+
+// Inspect describes a container, by id or name.
+func (c *Client) Inspect(ctx context.Context, id string) (*Container, error) {
+	var out Container
+	err := c.do(ctx, request{op: "inspect container " + short(id), method: http.MethodGet,
+		path: "/containers/" + id + "/json", timeout: quick}, &out)
+	if err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
+// Wait returns when the container does not run (any more). It has no deadline but the context's.
+func (c *Client) Wait(ctx context.Context, id string) (exitCode int, err error) {
+	var out struct {
+		StatusCode int
+		Error      *struct{ Message string }
+	}
+	err = c.do(ctx, request{op: "wait for container " + short(id), method: http.MethodPost,
+		path: "/containers/" + id + "/wait", query: url.Values{"condition": {"not-running"}}}, &out)
+	if err == nil && out.Error != nil && out.Error.Message != "" {
+		err = fmt.Errorf("wait for container %s: %s", short(id), out.Error.Message)
+	}
+	return out.StatusCode, err
+}
+
+// Kill sends a signal, by name or number.
+func (c *Client) Kill(ctx context.Context, id, signal string) error {
+	return c.do(ctx, request{op: "signal " + signal + " to container " + short(id), method: http.MethodPost,
+		path: "/containers/" + id + "/kill", query: url.Values{"signal": {signal}}, timeout: quick}, nil)
+}
+
+// Remove kills a container if it runs, and deletes it with its anonymous volumes.
+func (c *Client) Remove(ctx context.Context, id string) error {
+	return c.do(ctx, request{op: "remove container " + short(id), method: http.MethodDelete,
+		path: "/containers/" + id, query: url.Values{"force": {"1"}, "v": {"1"}}, timeout: slow}, nil)
+}
+
+// List returns the containers that carry all these labels, running or not.
+func (c *Client) List(ctx context.Context, labels map[string]string) ([]Summary, error) {
+	var want []string
+	for k, v := range labels {
+		want = append(want, k+"="+v)
+	}
+	filter, err := json.Marshal(map[string][]string{"label": want})
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
+	}
+	var out []Summary
+	err = c.do(ctx, request{op: "list containers", method: http.MethodGet, path: "/containers/json",
+		query: url.Values{"all": {"1"}, "filters": {string(filter)}}, timeout: quick}, &out)
+	return out, err
+}
+
+// Logs follows a container's output as the engine's stream of frames, each
+// beginning with a time stamp, from since on (all when it is zero).
+func (c *Client) Logs(ctx context.Context, id string, since time.Time) (io.ReadCloser, error) {
+	q := url.Values{"follow": {"1"}, "stdout": {"1"}, "stderr": {"1"}, "timestamps": {"1"}}
+	if !since.IsZero() {
+		q.Set("since", fmt.Sprintf("%d.%09d", since.Unix(), since.Nanosecond()))
+	}
+	resp, err := c.open(ctx, request{op: "logs of container " + short(id), method: http.MethodGet,
+		path: "/containers/" + id + "/logs", query: q})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// PutArchive unpacks a tar stream at dir in the container's file system.
+func (c *Client) PutArchive(ctx context.Context, id, dir string, tar io.Reader) error {
+	return c.do(ctx, request{op: "copy files into container " + short(id), method: http.MethodPut,
+		path: "/containers/" + id + "/archive", query: url.Values{"path": {dir}}, body: tar, timeout: slow}, nil)
+}
+
+// GetArchive returns a file of the container as a tar stream, for the caller to close.
+func (c *Client) GetArchive(ctx context.Context, id, path string) (io.ReadCloser, error) {
+	resp, err := c.open(ctx, request{op: "read " + path + " in container " + short(id), method: http.MethodGet,
+		path: "/containers/" + id + "/archive", query: url.Values{"path": {path}}})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// ImageID returns the id of an image on this machine.
+func (c *Client) ImageID(ctx context.Context, ref string) (string, error) {
+	var out struct {
+		ID string `json:"Id"`
+	}
+	err := c.do(ctx, request{op: "inspect image " + ref, method: http.MethodGet,
+		path: "/images/" + ref + "/json", timeout: quick}, &out)
+	return out.ID, err
+}
+
+// Pull fetches an image; tag may be a digest. auth is the value of the header
+// X-Registry-Auth, or empty. line is called for each line of progress. The pull
+// is given up when the engine says nothing for the time idle.
+func (c *Client) Pull(ctx context.Context, name, tag, auth string, idle time.Duration, line func(Progress)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := fmt.Errorf("no progress for %v: %w", idle, context.DeadlineExceeded)
+	watchdog := time.AfterFunc(idle, func() { cancel(silent) })
+	defer watchdog.Stop()
+
+	r := request{op: "pull " + name, method: http.MethodPost, path: "/images/create",
+		query: url.Values{"fromImage": {name}, "tag": {tag}}}
+	if auth != "" {
+		r.header = http.Header{"X-Registry-Auth": {auth}}
+	}
+	failed := func(err error) error {
+		if errors.Is(context.Cause(ctx), silent) {
+			err = silent
+		}
+		return &UnreachableError{Op: r.op, Host: c.host, Err: err}
+	}
+	resp, err := c.open(ctx, r)
+	if IsUnreachable(err) {
+		return failed(err)
+	}
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines := json.NewDecoder(resp.Body)
+	for {
+		var p Progress
+		err := lines.Decode(&p)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return failed(err)
+		case p.Error != "":
+			return &Error{Op: r.op, Status: http.StatusInternalServerError, Message: p.Error}
+		}
+		watchdog.Reset(idle)
+		line(p)
+	}
+}
+
+// PortKey is a port as the engine writes it, such as 80/tcp.
+func PortKey(port int, protocol string) string {
+	return strconv.Itoa(port) + "/" + protocol
+}
+
+// short abbreviates an id for messages; names stay whole.
+func short(id string) string {
+	if len(id) == 64 {
+		return id[:12]
+	}
+	return id
+}

@@ -1,0 +1,150 @@
+package container
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"tandem/api"
+	"tandem/executor/container/internal/engine"
+	"tandem/network"
+)
+
+// parameters are the docker-like parameters of an artifact.
+type parameters struct {
+	ulimits        []engine.Ulimit
+	shmSize        int64
+	oomKillDisable *bool
+	ip, ipc, net   string
+}
+
+// knownParameters is the closed set. rm and P are known and need nothing here: a
+// container is always removed after its end, and the scheduler settles the
+// published ports, P included, before the task gets here.
+var knownParameters = []string{"ulimit", "rm", "shm-size", "oom-kill-disable", "ip", "ipc", "net", "P"}
+
+// parseParameters reads them all and adds an error for each that is refused.
+func parseParameters(errs *api.Errors, params []api.TaskParameter) parameters {
+	var out parameters
+	for i, p := range params {
+		path := fmt.Sprintf("container.parameters[%d]", i)
+		var err error
+		switch p.Key {
+		case "ulimit":
+			var u engine.Ulimit
+			if u, err = parseUlimit(p.Value); err == nil {
+				out.ulimits = append(out.ulimits, u)
+			}
+		case "rm", "P":
+			_, err = parseBool(p.Value)
+		case "oom-kill-disable":
+			var b bool
+			if b, err = parseBool(p.Value); err == nil {
+				out.oomKillDisable = &b
+			}
+		case "shm-size":
+			out.shmSize, err = parseMegabytes(p.Value)
+		case "ip":
+			if _, err = netip.ParseAddr(p.Value); err != nil {
+				err = fmt.Errorf("is no IP address")
+			}
+			out.ip = p.Value
+		case "ipc":
+			switch p.Value {
+			case "private", "shareable", "none", "host":
+			default:
+				err = fmt.Errorf("is unknown; use private, shareable, none or host")
+			}
+			out.ipc = p.Value
+		case "net":
+			if _, _, err = network.ParseMode(p.Value, ""); err != nil {
+				err = fmt.Errorf("is refused: %w", err)
+			}
+			out.net = p.Value
+		default:
+			errs.Add(path+".key", p.Key, "is unknown; did you mean %q? Known are %s", nearest(p.Key, knownParameters), strings.Join(knownParameters, ", "))
+			continue
+		}
+		if err != nil {
+			errs.Add(path+".value", p.Key+"="+p.Value, "%s", err)
+		}
+	}
+	return out
+}
+
+func parseBool(s string) (bool, error) {
+	if s == "" {
+		return true, nil
+	}
+	b, err := strconv.ParseBool(strings.ToLower(s))
+	if err != nil {
+		return false, fmt.Errorf("is neither true nor false")
+	}
+	return b, nil
+}
+
+// parseUlimit reads name=soft or name=soft:hard; -1 means unlimited.
+func parseUlimit(s string) (engine.Ulimit, error) {
+	bad := fmt.Errorf("is no limit; write it as nofile=1024 or nofile=1024:2048")
+	name, value, ok := strings.Cut(s, "=")
+	if !ok || name == "" {
+		return engine.Ulimit{}, bad
+	}
+	softText, hardText, two := strings.Cut(value, ":")
+	soft, err := strconv.ParseInt(strings.TrimSpace(softText), 10, 64)
+	if err != nil {
+		return engine.Ulimit{}, bad
+	}
+	hard := soft
+	if two {
+		if hard, err = strconv.ParseInt(strings.TrimSpace(hardText), 10, 64); err != nil {
+			return engine.Ulimit{}, bad
+		}
+	}
+	if hard != -1 && (soft == -1 || soft > hard) {
+		return engine.Ulimit{}, fmt.Errorf("has a soft limit above the hard one; exchange them")
+	}
+	return engine.Ulimit{Name: strings.TrimSpace(name), Soft: soft, Hard: hard}, nil
+}
+
+// parseMegabytes reads a plain number of MB, as the artifact format has it.
+func parseMegabytes(s string) (int64, error) {
+	mb, err := strconv.ParseInt(strings.TrimSpace(s), 10, 32)
+	if err != nil || mb <= 0 {
+		return 0, fmt.Errorf("is no size; write a number of megabytes, such as 64")
+	}
+	return mb << 20, nil
+}
+
+// nearest returns the known word with the fewest edits from the given one.
+func nearest(word string, known []string) string {
+	best, least := "", -1
+	for _, k := range known {
+		if d := edits(strings.ToLower(word), strings.ToLower(k)); least < 0 || d < least {
+			best, least = k, d
+		}
+	}
+	return best
+}
+
+// edits counts the insertions, deletions and replacements from a to b.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,279 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"tandem/executor"
+	"tandem/executor/container/internal/engine"
+	"tandem/internal/failpoint"
+	"tandem/internal/procid"
+	"tandem/network"
+)
+
+// Start starts a created container and begins to watch it and to copy its output.
+func (r *Runtime) Start(ctx context.Context, taskID string) (executor.Started, error) {
+	t, err := r.enter(ctx, taskID)
+	if err != nil {
+		return executor.Started{}, err
+	}
+	if t == nil {
+		return executor.Started{}, fmt.Errorf("task %q was not created", taskID)
+	}
+	defer r.leave(t)
+	r.mu.Lock()
+	id, stopping, already := t.containerID, t.stopping, t.run != nil
+	r.mu.Unlock()
+	switch {
+	case id == "":
+		return executor.Started{}, fmt.Errorf("task %q was not created", taskID)
+	case stopping:
+		return executor.Started{}, fmt.Errorf("task %q was stopped before it was started", taskID)
+	case already:
+		return executor.Started{}, fmt.Errorf("task %q was started before", taskID)
+	}
+	sctx, cancel := linger(ctx)
+	defer cancel()
+	startErr := r.engine.Start(sctx, id)
+	if startErr != nil && !engine.IsUnreachable(startErr) {
+		return executor.Started{}, r.startRefused(t, startErr)
+	}
+	if err := failpoint.Inject("container/started"); err != nil {
+		return executor.Started{}, err
+	}
+	c, err := r.engine.Inspect(sctx, id)
+	if engine.IsUnreachable(err) && sctx.Err() == nil {
+		c, err = r.engine.Inspect(sctx, id)
+	}
+	if err != nil {
+		return executor.Started{}, fmt.Errorf("task %q: %w", taskID, err)
+	}
+	if startErr != nil && c.State.Status == "created" {
+		return executor.Started{}, fmt.Errorf("task %q: %w", taskID, startErr)
+	}
+	n := r.begin(t, c)
+	return executor.Started{ContainerID: id, Pid: c.State.Pid, IPs: n.ips, At: c.State.StartedAt}, nil
+}
+
+// begin makes the run of a started container and the goroutines that watch it.
+func (r *Runtime) begin(t *task, c *engine.Container) *run {
+	n := &run{
+		ips: r.addresses(t, c), stopSignal: c.Config.StopSignal, tail: &tail{},
+		ended: make(chan struct{}), done: make(chan struct{}), copied: make(chan struct{}),
+	}
+	if n.stopSignal == "" {
+		n.stopSignal = "SIGTERM"
+	}
+	if c.State.Running {
+		n.proc = openInit(c.State.Pid, c.ID)
+	}
+	r.mu.Lock()
+	t.run = n
+	r.mu.Unlock()
+	out := &copier{tail: n.tail}
+	if err := out.open(t.sandbox); err != nil {
+		r.log.Error("a container's output is not kept", "task", t.id, "err", err)
+		out.failed = err
+	}
+	r.wg.Go(func() { r.copyOutput(out, c.ID, n) })
+	r.wg.Go(func() { r.watch(t, c.ID, n) })
+	return n
+}
+
+// openInit returns a handle on a container's first process, or nil where the
+// kernel cannot be asked: an old kernel, or an engine in another pid namespace,
+// whose numbers name other processes here. The process's cgroup carries the
+// container's id, whatever cgroup driver and version the engine uses.
+func openInit(pid int, containerID string) *procid.Process {
+	if pid <= 0 {
+		return nil
+	}
+	p, err := procid.OpenPid(pid)
+	if err != nil {
+		return nil
+	}
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	if err != nil || !strings.Contains(string(b), containerID) || !p.Identity().Alive() {
+		p.Close()
+		return nil
+	}
+	return p
+}
+
+// addresses are those of the network namespace that the container is in.
+func (r *Runtime) addresses(t *task, c *engine.Container) []string {
+	if t.host {
+		if t.nodeIP == "" {
+			return nil
+		}
+		return []string{t.nodeIP}
+	}
+	if t.join != "" {
+		if n := r.started(t.join); n != nil {
+			return n.ips
+		}
+		return nil
+	}
+	var ips []string
+	for _, e := range c.NetworkSettings.Networks {
+		for _, ip := range []string{e.IPAddress, e.GlobalIPv6Address} {
+			if ip != "" {
+				ips = append(ips, ip)
+			}
+		}
+	}
+	slices.Sort(ips)
+	return ips
+}
+
+// startRefused turns the engine's reasons into what a user can mend.
+func (r *Runtime) startRefused(t *task, err error) error {
+	var e *engine.Error
+	if !errors.As(err, &e) {
+		return fmt.Errorf("task %q: %w", t.id, err)
+	}
+	text := strings.ToLower(e.Message)
+	switch {
+	case strings.Contains(text, "port is already allocated"), strings.Contains(text, "address already in use"):
+		if addr, perr := netip.ParseAddr(r.opt.PublishAddress); perr == nil {
+			if l, lerr := network.ReadListeners(); lerr == nil {
+				if inUse := l.CheckPorts(addr, t.publish); inUse != nil {
+					return inUse
+				}
+			}
+		}
+		return fmt.Errorf("a host port of task %q is already in use on this agent; choose another or use 0 for a random one: %w", t.id, err)
+	case strings.Contains(text, "executable file not found"), strings.Contains(text, "no such file or directory") && strings.Contains(text, "exec"):
+		what := "the image's own command"
+		if len(t.command) > 0 {
+			what = strconv.Quote(t.command[0])
+		}
+		return fmt.Errorf("command %s does not exist in image %q; check command and args: %w", what, t.image, err)
+	case strings.Contains(text, "permission denied") && strings.Contains(text, "exec"):
+		return fmt.Errorf("the command of task %q may not be executed in image %q; check its permissions: %w", t.id, t.image, err)
+	}
+	return fmt.Errorf("task %q: %w", t.id, err)
+}
+
+// Wait returns when the task has ended and its output is in the sandbox.
+func (r *Runtime) Wait(ctx context.Context, taskID string) (executor.Exit, error) {
+	n := r.started(taskID)
+	if n == nil {
+		return executor.Exit{}, fmt.Errorf("task %q was not started", taskID)
+	}
+	select {
+	case <-n.done:
+		return n.exit, nil
+	case <-ctx.Done():
+		return executor.Exit{}, fmt.Errorf("wait for task %q: %w", taskID, ctx.Err())
+	case <-r.ctx.Done():
+		return executor.Exit{}, fmt.Errorf("wait for task %q: the runtime was closed", taskID)
+	}
+}
+
+// watch sees a container to its end.
+func (r *Runtime) watch(t *task, id string, n *run) {
+	exit, ok := r.awaitExit(t, id, n)
+	if !ok {
+		return // closed: whoever waits learns it from the context
+	}
+	// The last lines are on their way; an engine that has died sends none.
+	select {
+	case <-n.copied:
+	case <-time.After(2 * time.Second):
+	case <-r.ctx.Done():
+	}
+	n.exit = exit
+	close(n.done)
+}
+
+// awaitExit closes n.ended when the container's first process is gone and
+// returns what is known of its end; false means that the runtime was closed.
+func (r *Runtime) awaitExit(t *task, id string, n *run) (executor.Exit, bool) {
+	ctx := r.ctx
+	pid := 0
+	if n.proc != nil {
+		pid = n.proc.Identity().Pid
+		defer n.proc.Close()
+		err := n.proc.Wait(ctx)
+		if ctx.Err() != nil {
+			return executor.Exit{}, false
+		}
+		if err != nil {
+			r.log.Warn("cannot watch a container's process, the engine is asked instead", "task", t.id, "err", err)
+			pid = 0
+		} else {
+			close(n.ended)
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, r.opt.ExitPatience)
+			defer cancel()
+		}
+	}
+	at := time.Now()
+	for {
+		exit, err := r.askExit(ctx, id, pid)
+		if err == nil {
+			if pid == 0 {
+				close(n.ended)
+			}
+			return exit, true
+		}
+		select {
+		case <-time.After(300 * time.Millisecond):
+			continue
+		case <-ctx.Done():
+		}
+		if r.ctx.Err() != nil {
+			return executor.Exit{}, false
+		}
+		return executor.Exit{At: at, Message: fmt.Sprintf("the container has ended; its exit code is unknown, because the engine did not tell it within %v: %v", r.opt.ExitPatience, err)}, true
+	}
+}
+
+// askExit asks the engine how a container ended, waiting until it has. pid is
+// the process that is known to have ended, 0 when that is not known. An error
+// means that the engine could not be asked.
+func (r *Runtime) askExit(ctx context.Context, id string, pid int) (executor.Exit, error) {
+	const removed = "the container was removed by somebody else"
+	code, err := r.engine.Wait(ctx, id)
+	if engine.IsNotFound(err) {
+		return executor.Exit{At: time.Now(), Message: removed}, nil
+	}
+	if err != nil {
+		return executor.Exit{}, err
+	}
+	c, err := r.engine.Inspect(ctx, id)
+	switch {
+	case engine.IsNotFound(err):
+		return exited(executor.Exit{Known: true, Code: code, At: time.Now(), Message: removed}), nil
+	case err != nil:
+		return executor.Exit{}, err
+	case c.State.Running && c.State.Pid == pid:
+		return executor.Exit{}, errors.New("the engine has not noticed the end yet")
+	case c.State.Running:
+		// Somebody restarted it. The task that was started has ended, and what
+		// runs now is nobody's.
+		if err := r.engine.Kill(ctx, id, "SIGKILL"); err != nil && !engine.IsConflict(err) && !engine.IsNotFound(err) {
+			return executor.Exit{}, err
+		}
+		return executor.Exit{At: time.Now(), Message: "the container was restarted from outside"}, nil
+	}
+	return exited(executor.Exit{Known: true, Code: c.State.ExitCode, OOMKilled: c.State.OOMKilled,
+		At: c.State.FinishedAt, Message: c.State.Error}), nil
+}
+
+// exited fills in the signal: engines report death by signal n as 128+n.
+func exited(e executor.Exit) executor.Exit {
+	const highest = 64
+	if e.Code > 128 && e.Code <= 128+highest {
+		e.Signal = e.Code - 128
+	}
+	return e
+}

@@ -1,0 +1,95 @@
+package container
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"tandem/api"
+	"tandem/executor"
+	"tandem/executor/container/internal/engine"
+)
+
+// defaultDeny are sockets through which a container would rule the agent.
+var defaultDeny = []string{"/var/run/docker.sock", "/run/containerd/containerd.sock", "/run/tandem/processd.sock"}
+
+// volumes turns the volumes into bind mounts. They are given as mounts, not as
+// the older host:container strings, in which a colon in a path changes the meaning.
+func (r *Runtime) volumes(errs *api.Errors, t *executor.Task, out *compiled) {
+	seen := map[string]bool{}
+	for i, v := range t.Spec.Container.Volumes {
+		path := fmt.Sprintf("container.volumes[%d]", i)
+		target := filepath.Clean(v.MountPath)
+		switch {
+		case !filepath.IsAbs(v.MountPath):
+			errs.Add(path+".mountPath", v.MountPath, "must be an absolute path in the container")
+			continue
+		case target == "/":
+			errs.Add(path+".mountPath", v.MountPath, "would hide the whole image; choose a directory below it")
+			continue
+		case seen[target]:
+			errs.Add(path+".mountPath", v.MountPath, "is used by another volume of this container; choose another")
+			continue
+		}
+		seen[target] = true
+		source := filepath.Clean(v.HostPath)
+		switch {
+		case v.HostPath == "":
+			source = filepath.Join(t.Sandbox, "volumes", volumeName(v.Name, target))
+		case !filepath.IsAbs(v.HostPath):
+			errs.Add(path+".hostPath", v.HostPath, "must be an absolute path on the agent, or empty for a directory in the sandbox")
+			continue
+		default:
+			if socket := r.denied(source); socket != "" {
+				errs.Add(path+".hostPath", v.HostPath, "is refused: it gives access to %s, and with it control of the agent; mount a narrower directory", socket)
+				continue
+			}
+		}
+		out.dirs = append(out.dirs, source)
+		out.spec.HostConfig.Mounts = append(out.spec.HostConfig.Mounts,
+			engine.Mount{Type: "bind", Source: source, Target: target, ReadOnly: v.ReadOnly})
+	}
+}
+
+// denied returns the socket that a mount of path would give access to, or "". A
+// mount of the directory above a socket gives access too, read-only or not.
+func (r *Runtime) denied(path string) string {
+	path = resolve(path)
+	for _, list := range [][]string{{r.engine.SocketPath()}, defaultDeny, r.opt.Deny} {
+		for _, socket := range list {
+			real := resolve(socket)
+			if path == "/" || real == path || strings.HasPrefix(real, path+"/") {
+				return socket
+			}
+		}
+	}
+	return ""
+}
+
+// resolve follows symbolic links in as much of the path as exists.
+func resolve(path string) string {
+	path = filepath.Clean(path)
+	rest := ""
+	for p := path; ; p = filepath.Dir(p) {
+		if real, err := filepath.EvalSymlinks(p); err == nil {
+			return filepath.Join(real, rest)
+		}
+		if p == "/" || p == "." {
+			return path
+		}
+		rest = filepath.Join(filepath.Base(p), rest)
+	}
+}
+
+// volumeName is a volume's directory in the sandbox: its name, or its mount
+// path where it has none, as a single path element.
+func volumeName(name, target string) string {
+	if name == "" {
+		name = strings.TrimPrefix(target, "/")
+	}
+	name = notInName.ReplaceAllString(name, "-")
+	if strings.Trim(name, ".") == "" {
+		return "volume"
+	}
+	return name
+}
