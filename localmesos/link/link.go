@@ -43,6 +43,8 @@ type Executor struct {
 	Info        mesos.ExecutorInfo `json:"info"`
 	ContainerID string             `json:"container_id"`
 	Directory   string             `json:"directory"`
+	// Generated tells that the executor was made for a command task.
+	Generated bool `json:"generated,omitempty"`
 }
 
 // Task is a task that the agent holds: not terminal, or terminal and not yet acknowledged.

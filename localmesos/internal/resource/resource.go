@@ -276,3 +276,16 @@ func hasValue(a, b mesos.Resource) bool {
 func fixed(v float64) int64 { return int64(math.Round(v * 1000)) }
 
 func float(v int64) float64 { return float64(v/1000) + float64(v%1000)/1000 }
+
+// InOrderOf returns l in the order that its kinds have in other; the rest follows.
+func (l List) InOrderOf(other List) List {
+	out := slices.Clone(l)
+	place := func(r mesos.Resource) int {
+		if i := slices.IndexFunc(other, func(o mesos.Resource) bool { return o.Name == r.Name }); i >= 0 {
+			return i
+		}
+		return len(other)
+	}
+	slices.SortStableFunc(out, func(a, b mesos.Resource) int { return place(a) - place(b) })
+	return out
+}

@@ -52,20 +52,25 @@ func appendMessage(b []byte, v reflect.Value) ([]byte, error) {
 }
 
 // isAbsent tells whether C++ would say that the field is not set. Of a field
-// that the Go type holds by value only an enum's UNKNOWN can say so.
+// that the Go type holds by value only an enum's UNKNOWN can say so; an enum
+// that has no name counts as absent in C++, too.
 func isAbsent(f *field, v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Pointer:
-		return v.IsNil()
+		return v.IsNil() || (f.enum != nil && f.enum.names[int32(v.Elem().Int())] == "")
 	case reflect.Slice:
 		if f.repeated {
 			return v.Len() == 0
 		}
-		return v.IsNil()
+		return v.IsNil() && !f.required
 	case reflect.Map:
 		return v.Len() == 0
 	default:
-		return !f.required && f.enum != nil && v.Int() == 0 && f.enum.names[0] == "UNKNOWN"
+		if f.enum == nil {
+			return false
+		}
+		name := f.enum.names[int32(v.Int())]
+		return name == "" || (!f.required && v.Int() == 0 && name == "UNKNOWN")
 	}
 }
 
@@ -164,3 +169,9 @@ func appendDouble(b []byte, v float64) []byte {
 	}
 	return append(b, ".0"...)
 }
+
+// Double is a number that JSON shows with a decimal point, as Mesos does.
+type Double float64
+
+// MarshalJSON writes the number.
+func (d Double) MarshalJSON() ([]byte, error) { return appendDouble(nil, float64(d)), nil }

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -37,12 +38,14 @@ func NewStream(mt MediaType) *Stream {
 }
 
 // Send queues an event. It returns false when the stream is closed or was
-// closed now because the client does not keep up.
+// closed now because the client does not keep up. An event that cannot be
+// encoded, because someone passed on a message without a required field, is
+// dropped: it must not end the server.
 func (s *Stream) Send(event proto.Message) bool {
 	b, err := Marshal(s.mt, event)
 	if err != nil {
-		// Only a programming error makes an event that cannot be encoded.
-		panic(err)
+		slog.Error("an event cannot be encoded and is dropped", "error", err)
+		return false
 	}
 	return s.SendRecord(b)
 }

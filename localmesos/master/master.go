@@ -1,0 +1,186 @@
+// Package master is the embedded Mesos master: the v1 scheduler API, offers and
+// their allocation, agents and their tasks, and the endpoints that tools read. It
+// is for one machine and for tests, and is held to the observable behaviour of
+// Apache Mesos 1.12.
+//
+// One event loop owns all state; handlers of HTTP requests only pass closures to
+// it. The master must never know what a framework is for: every framework is
+// treated as Apache Mesos treats it.
+package master
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	mesos "github.com/mesos/mesos-go/api/v1/lib"
+
+	"tandem/localmesos/internal/wire"
+)
+
+// Version is the version of Apache Mesos whose API the master speaks.
+const Version = "1.12.0"
+
+// Master is a running master. Make it with New, then Start it.
+type Master struct {
+	flags   Flags
+	log     *slog.Logger
+	id      string
+	info    mesos.MasterInfo
+	started time.Time
+
+	listener net.Listener
+	server   *http.Server
+	serving  chan struct{}
+	cancel   context.CancelFunc
+	closing  sync.Once
+	closeErr error
+
+	loop     *loop
+	registry *registry
+
+	// All below belongs to the loop.
+	frameworks    map[string]*framework
+	completed     []*framework // oldest first
+	agents        map[string]*agent
+	recovered     map[string]mesos.AgentInfo // in the registry, not yet back
+	unreachable   map[string]unreachableAgent
+	offers        map[string]*offer
+	nextFramework int
+	nextAgentID   int
+	nextNumber    int
+	nextOffer     int
+	turn          uint64
+}
+
+// New checks the flags, reads the registry and listens; nothing is served before Start.
+func New(flags Flags) (*Master, error) {
+	flags = flags.withDefaults()
+	if err := flags.validate(); err != nil {
+		return nil, err
+	}
+	reg, err := openRegistry(flags)
+	if err != nil {
+		return nil, err
+	}
+	var config net.ListenConfig
+	address := net.JoinHostPort(flags.IP, strconv.Itoa(flags.Port))
+	ln, err := config.Listen(context.Background(), "tcp", address)
+	if err != nil {
+		reg.close()
+		return nil, fmt.Errorf("mesos master: cannot listen on %s: %w; choose another --port", address, err)
+	}
+	if tcp, ok := ln.Addr().(*net.TCPAddr); ok {
+		flags.Port = tcp.Port
+	}
+	m := &Master{
+		flags: flags, log: flags.Logger.With("component", "mesos master"), id: wire.NewUUID(), started: time.Now(),
+		listener: ln, serving: make(chan struct{}), registry: reg,
+		frameworks: map[string]*framework{}, agents: map[string]*agent{}, offers: map[string]*offer{},
+		recovered: map[string]mesos.AgentInfo{}, unreachable: map[string]unreachableAgent{},
+	}
+	m.info = masterInfo(m.id, flags)
+	m.loop = newLoop()
+	m.recoverRegistry()
+	return m, nil
+}
+
+func masterInfo(id string, flags Flags) mesos.MasterInfo {
+	port, version := uint32(flags.Port), Version
+	pid := "master@" + net.JoinHostPort(flags.IP, strconv.Itoa(flags.Port))
+	info := mesos.MasterInfo{
+		ID: id, Port: &port, PID: &pid, Hostname: &flags.Hostname, Version: &version,
+		Address: &mesos.Address{Hostname: &flags.Hostname, IP: &flags.IP, Port: int32(flags.Port)},
+		// AGENT_UPDATE, AGENT_DRAINING and QUOTA_V2, which the Go types do not name.
+		Capabilities: []mesos.MasterInfo_Capability{{Type: 1}, {Type: 2}, {Type: 3}},
+	}
+	if ip := net.ParseIP(flags.IP).To4(); ip != nil {
+		// Mesos keeps the address in network order inside a host-order number.
+		info.IP = binary.LittleEndian.Uint32(ip)
+	}
+	return info
+}
+
+// Start serves until Close, Kill or the end of ctx. It returns at once.
+func (m *Master) Start(ctx context.Context) error {
+	ctx, m.cancel = context.WithCancel(ctx)
+	m.server = &http.Server{
+		Handler:           m.routes(),
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ReadHeaderTimeout: 30 * time.Second,
+		ErrorLog:          slog.NewLogLogger(m.log.Handler(), slog.LevelDebug),
+	}
+	m.loop.start()
+	m.loop.post(m.startTimers)
+	go func() {
+		defer close(m.serving)
+		if err := m.server.Serve(m.listener); !errors.Is(err, http.ErrServerClosed) {
+			m.log.Error("the HTTP server ended", "error", err)
+		}
+	}()
+	context.AfterFunc(ctx, m.Kill)
+	m.log.Info("mesos master listens", "url", m.URL(), "id", m.id, "registry", m.flags.Registry)
+	return nil
+}
+
+// URL is the master's address, such as http://127.0.0.1:5050.
+func (m *Master) URL() string { return "http://" + m.Address() }
+
+// Address is the master's host and port.
+func (m *Master) Address() string { return net.JoinHostPort(m.flags.IP, strconv.Itoa(m.flags.Port)) }
+
+// Close ends the master: streams end as they do when a connection closes, and
+// agents and frameworks keep what they have, to come back to the next master.
+// It returns after everything of the master has ended.
+func (m *Master) Close() error {
+	m.end(func() error {
+		m.loop.do(m.closeStreams)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := m.server.Shutdown(ctx); err != nil {
+			return m.server.Close()
+		}
+		return nil
+	})
+	return m.closeErr
+}
+
+// Kill drops everything without goodbye, as SIGKILL would.
+func (m *Master) Kill() {
+	m.end(func() error { return m.server.Close() })
+}
+
+func (m *Master) end(stopServer func() error) {
+	m.closing.Do(func() {
+		if m.server == nil {
+			m.closeErr = m.listener.Close()
+		} else {
+			m.closeErr = stopServer()
+			m.cancel()
+			<-m.serving
+			m.loop.stop()
+		}
+		m.registry.close()
+	})
+}
+
+// closeStreams lets every stream end after what is queued.
+func (m *Master) closeStreams() {
+	for _, f := range m.frameworks {
+		if f.stream != nil {
+			f.stream.Close()
+		}
+	}
+	for _, a := range m.agents {
+		if a.stream != nil {
+			a.stream.Close()
+		}
+	}
+}

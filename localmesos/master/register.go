@@ -1,0 +1,217 @@
+package master
+
+import (
+	"fmt"
+	"time"
+
+	mesos "github.com/mesos/mesos-go/api/v1/lib"
+
+	"tandem/localmesos/internal/resource"
+	"tandem/localmesos/internal/wire"
+	"tandem/localmesos/link"
+)
+
+// agentSubscription is the answer to an agent's subscribe: a stream to serve.
+type agentSubscription struct {
+	agentID  string
+	stream   *wire.Stream
+	streamID string
+}
+
+// Messages of TASK_RUNNING and its like after an agent came back; the words are Mesos's.
+const (
+	cameBackUnreachable = "Unreachable agent re-reregistered"
+	cameBackUnknown     = "Unknown agent reregistered"
+)
+
+// registerAgent admits an agent. An error means that nothing was changed.
+func (m *Master) registerAgent(sub link.Subscribe, remote string) (agentSubscription, error) {
+	total, err := checkAgent(sub)
+	if err != nil {
+		return agentSubscription{}, err
+	}
+	id := sub.AgentInfo.GetID().GetValue()
+	if id == "" {
+		m.replaceAgentAt(sub.AgentInfo)
+		id = m.newAgentID()
+	}
+	sub.AgentInfo.ID = &mesos.AgentID{Value: id}
+	if err := m.registry.admit(sub.AgentInfo); err != nil {
+		return agentSubscription{}, err
+	}
+	s := agentSubscription{agentID: id, stream: wire.NewStream(wire.JSON), streamID: wire.NewUUID()}
+
+	a, known := m.agents[id]
+	_, recovered := m.recovered[id]
+	_, wasUnreachable := m.unreachable[id]
+	if !known {
+		a = &agent{id: id, number: m.nextNumber, offers: map[string]*offer{}, executors: map[executorKey]*executor{},
+			frameworkTasks: map[string]int{}, registered: time.Now()}
+		m.nextNumber++
+		m.agents[id] = a
+	} else {
+		a.detach()
+		for _, o := range a.offers {
+			m.rescind(o)
+		}
+		a.reregistered = time.Now()
+	}
+	delete(m.recovered, id)
+	delete(m.unreachable, id)
+	a.step(agentSubscribes)
+	a.info, a.version, a.ip = sub.AgentInfo, sub.Version, addressOf(sub.IP, sub.AgentInfo.Hostname, remote)
+	a.stream, a.streamID = s.stream, s.streamID
+	a.send(link.Event{Type: link.EventRegistered, Registered: &link.Registered{
+		AgentID:                 mesos.AgentID{Value: id},
+		TotalPingTimeoutSeconds: (m.flags.AgentPingTimeout * time.Duration(m.flags.MaxAgentPingTimeouts)).Seconds(),
+	}})
+	m.log.Info("agent registered", "agent", id, "hostname", a.info.Hostname, "again", known || recovered || wasUnreachable, "resources", total.String())
+
+	message := ""
+	switch {
+	case wasUnreachable:
+		message = cameBackUnreachable
+	case known:
+		// Tasks that this master took for lost when the stream broke.
+		message = cameBackUnknown
+	case !recovered:
+		message = cameBackUnknown
+	}
+	m.takeOver(a, sub, message)
+	a.total = total
+	a.free = total.Sub(m.usedOn(a)...)
+	m.startPings(a)
+	m.allocate()
+	return s, nil
+}
+
+func checkAgent(sub link.Subscribe) (resource.List, error) {
+	if sub.AgentInfo.Hostname == "" {
+		return nil, mesosError("agent has no host name")
+	}
+	return resource.Of(sub.AgentInfo.Resources).RangesFirst(), nil
+}
+
+func (m *Master) newAgentID() string {
+	id := fmt.Sprintf("%s-S%d", m.id, m.nextAgentID)
+	m.nextAgentID++
+	return id
+}
+
+// replaceAgentAt removes the agent that had this address before: a new agent
+// there means that the old one is gone for good.
+func (m *Master) replaceAgentAt(info mesos.AgentInfo) {
+	for _, a := range m.agents {
+		if a.info.Hostname == info.Hostname && a.info.GetPort() == info.GetPort() && a.state == agentDisconnected {
+			m.removeAgent(a, "a new agent registered at the same address")
+		}
+	}
+}
+
+// takeOver makes the master's view of an agent that of the agent itself.
+func (m *Master) takeOver(a *agent, sub link.Subscribe, message string) {
+	infos := map[string]mesos.FrameworkInfo{}
+	for _, info := range sub.Frameworks {
+		infos[info.GetID().GetValue()] = info
+	}
+	stale := map[string]bool{}
+	owner := func(id string) *framework {
+		if m.registry.isRemoved(id) {
+			stale[id] = true
+			return nil
+		}
+		if f := m.frameworks[id]; f != nil {
+			return f
+		}
+		info, ok := infos[id]
+		if !ok {
+			return nil
+		}
+		return m.recoverFramework(id, info)
+	}
+	for id := range infos {
+		owner(id)
+	}
+
+	there := map[executorKey]bool{}
+	for _, x := range sub.Executors {
+		key := executorKey{x.FrameworkID.Value, x.Info.ExecutorID.Value}
+		there[key] = true
+		if f := owner(key.framework); f != nil && a.executors[key] == nil && !x.Generated {
+			m.addExecutor(a, f, x.Info)
+		}
+	}
+	for key, x := range a.executors {
+		if !there[key] {
+			if f := m.frameworks[key.framework]; f != nil {
+				f.held = f.held.Sub(x.resources...)
+			}
+			delete(a.executors, key)
+		}
+	}
+	reported := map[*task]bool{}
+	for _, r := range sub.Tasks {
+		f := owner(r.FrameworkID.Value)
+		if f == nil {
+			continue
+		}
+		t := f.tasks[r.Info.TaskID.Value]
+		if t != nil && t.agent == a {
+			reported[t] = true
+			continue
+		}
+		if t = m.adoptTask(a, f, r); t != nil {
+			reported[t] = true
+			m.tellCameBack(f, t, message)
+		}
+	}
+	for id := range stale {
+		a.send(shutdownFramework(id))
+	}
+	for id := range infos {
+		if f := m.frameworks[id]; f != nil && f.state != frameworkRecovered {
+			a.send(updateFramework(f.info))
+		}
+	}
+	m.askForMissing(a, reported)
+}
+
+// recoverFramework makes a framework known that an agent told of. It has time
+// to subscribe again: its failover timeout, and not less than an agent has.
+func (m *Master) recoverFramework(id string, info mesos.FrameworkInfo) *framework {
+	f := m.newFramework(id, info, frameworkRecovered)
+	f.failover = m.loop.after(max(f.failoverTimeout(), m.flags.AgentReregisterTimeout), func() { m.removeFramework(f) })
+	m.log.Info("framework recovered from an agent", "framework", id, "name", info.Name)
+	return f
+}
+
+// askForMissing sends the agent the tasks that it should have and did not tell of.
+func (m *Master) askForMissing(a *agent, reported map[*task]bool) {
+	var missing []link.ReconcileTask
+	for _, f := range m.frameworks {
+		for id, t := range f.tasks {
+			if t.agent == a && !reported[t] {
+				missing = append(missing, link.ReconcileTask{FrameworkID: mesos.FrameworkID{Value: f.id}, ExecutorID: t.executorID, TaskID: id, State: t.state})
+			}
+		}
+	}
+	if len(missing) > 0 {
+		a.send(link.Event{Type: link.EventReconcile, Reconcile: missing})
+	}
+}
+
+// usedOn sums what tasks and executors on an agent use.
+func (m *Master) usedOn(a *agent) resource.List {
+	var used resource.List
+	for _, f := range m.frameworks {
+		for _, t := range f.tasks {
+			if t.agent == a && !t.released {
+				used = used.Add(t.resources...)
+			}
+		}
+	}
+	for _, x := range a.executors {
+		used = used.Add(x.resources...)
+	}
+	return used
+}

@@ -1,0 +1,192 @@
+package master
+
+import (
+	"bytes"
+	"time"
+
+	mesos "github.com/mesos/mesos-go/api/v1/lib"
+	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
+
+	"tandem/localmesos/internal/resource"
+	"tandem/localmesos/link"
+)
+
+// task is a task that was given to an agent and is not terminal and acknowledged.
+type task struct {
+	framework *framework
+	agent     *agent
+	agentID   string
+	info      mesos.TaskInfo
+	// executorID is empty for a command task, as in Mesos.
+	executorID string
+	resources  resource.List
+	// released tells that the resources were given back: the task is terminal.
+	released bool
+
+	// state is the agent's latest; sent is the state in the last update that
+	// was forwarded and sentUUID its uuid.
+	state    mesos.TaskState
+	sent     *mesos.TaskState
+	sentUUID []byte
+	statuses []mesos.TaskStatus
+}
+
+func isTerminal(s mesos.TaskState) bool {
+	switch s {
+	case mesos.TASK_FINISHED, mesos.TASK_FAILED, mesos.TASK_KILLED, mesos.TASK_ERROR, mesos.TASK_LOST,
+		mesos.TASK_DROPPED, mesos.TASK_GONE, mesos.TASK_GONE_BY_OPERATOR:
+		return true
+	case mesos.TASK_STAGING, mesos.TASK_STARTING, mesos.TASK_RUNNING, mesos.TASK_KILLING, mesos.TASK_UNREACHABLE, mesos.TASK_UNKNOWN:
+		return false
+	}
+	return false
+}
+
+// newTask makes a task known and takes its resources from the agent's free ones.
+func (m *Master) newTask(f *framework, a *agent, info mesos.TaskInfo, executorID string) *task {
+	t := &task{framework: f, agent: a, agentID: a.id, info: info, executorID: executorID,
+		resources: resource.Of(info.Resources).Unallocate(), state: mesos.TASK_STAGING}
+	f.tasks[info.TaskID.Value] = t
+	a.frameworkTasks[f.id]++
+	m.take(f, a, t.resources)
+	return t
+}
+
+// adoptTask makes a task known that an agent came back with. It returns nil
+// when there is another task of that id.
+func (m *Master) adoptTask(a *agent, f *framework, r link.Task) *task {
+	id := r.Info.TaskID.Value
+	if f.tasks[id] != nil {
+		return nil
+	}
+	delete(f.unreachable, id)
+	t := m.newTask(f, a, r.Info, r.ExecutorID)
+	t.state, t.statuses, t.sent, t.sentUUID = r.State, r.Statuses, r.StatusUpdateState, r.StatusUpdateUUID
+	if isTerminal(t.state) {
+		m.releaseTask(t)
+	}
+	return t
+}
+
+// addExecutor makes an executor known and takes its resources.
+func (m *Master) addExecutor(a *agent, f *framework, info mesos.ExecutorInfo) *executor {
+	x := &executor{framework: f.id, info: info, resources: resource.Of(info.Resources).Unallocate()}
+	a.executors[executorKey{f.id, info.ExecutorID.Value}] = x
+	m.take(f, a, x.resources)
+	return x
+}
+
+// releaseTask gives a terminal task's resources back, once.
+func (m *Master) releaseTask(t *task) {
+	if !t.released {
+		t.released = true
+		m.release(t.framework, t.agent, t.resources)
+	}
+}
+
+// forgetTask takes a task out of the master's books and frees its resources.
+func (m *Master) forgetTask(t *task) {
+	m.releaseTask(t)
+	delete(t.framework.tasks, t.info.TaskID.Value)
+	if t.agent.frameworkTasks[t.framework.id]--; t.agent.frameworkTasks[t.framework.id] <= 0 {
+		delete(t.agent.frameworkTasks, t.framework.id)
+	}
+}
+
+// removeTask forgets a task and keeps it in the framework's history.
+func (m *Master) removeTask(t *task) {
+	m.forgetTask(t)
+	m.complete(t.framework, t)
+}
+
+// complete adds a task to the history.
+func (m *Master) complete(f *framework, t *task) {
+	f.completed = append(f.completed, t)
+	if n := len(f.completed) - m.flags.MaxCompletedTasksPerFramework; n > 0 {
+		f.completed = append([]*task(nil), f.completed[n:]...)
+	}
+}
+
+// record keeps a status, without its data; one of the same state as the last replaces it.
+func (t *task) record(s mesos.TaskStatus) {
+	s.Data = nil
+	if n := len(t.statuses); n > 0 && t.statuses[n-1].GetState() == s.GetState() {
+		t.statuses = t.statuses[:n-1]
+	}
+	t.statuses = append(t.statuses, s)
+}
+
+// statusUpdate handles an update from an agent: it is forwarded even when the task is not known.
+func (m *Master) statusUpdate(a *agent, u link.StatusUpdate) {
+	f := m.frameworks[u.FrameworkID.Value]
+	if f == nil {
+		return
+	}
+	if t := f.tasks[u.Status.TaskID.Value]; t != nil && t.agent == a {
+		// A terminal state is final, whatever comes after it.
+		if !isTerminal(t.state) {
+			t.state = u.LatestState
+		}
+		sent := u.Status.GetState()
+		t.sent, t.sentUUID = &sent, u.Status.UUID
+		t.record(u.Status)
+		if isTerminal(t.state) {
+			m.releaseTask(t)
+		}
+	}
+	m.tell(f, u.Status)
+}
+
+// tell sends an UPDATE event.
+func (m *Master) tell(f *framework, s mesos.TaskStatus) {
+	f.send(&scheduler.Event{Type: scheduler.Event_UPDATE, Update: &scheduler.Event_Update{Status: s}})
+}
+
+// acknowledge handles ACKNOWLEDGE: the agent is told, and a task whose
+// terminal update was meant is done.
+func (m *Master) acknowledge(f *framework, c *scheduler.Call_Acknowledge) {
+	a := m.agents[c.AgentID.Value]
+	if a == nil || a.state != agentConnected {
+		return
+	}
+	if t := f.tasks[c.TaskID.Value]; t != nil && t.agent == a && t.sent != nil && isTerminal(*t.sent) && bytes.Equal(t.sentUUID, c.UUID) {
+		m.removeTask(t)
+	}
+	a.send(link.Event{Type: link.EventAcknowledge, Acknowledge: &link.Acknowledge{
+		FrameworkID: mesos.FrameworkID{Value: f.id}, TaskID: c.TaskID.Value, UUID: c.UUID,
+	}})
+}
+
+// masterStatus makes a status of a known task with the master as its source. It has no uuid: it is not to be acknowledged.
+func (m *Master) masterStatus(t *task, state mesos.TaskState, reason mesos.TaskStatus_Reason, message string) mesos.TaskStatus {
+	s := sourceMaster(t.info.TaskID.Value, state, reason, message)
+	s.AgentID = &mesos.AgentID{Value: t.agentID}
+	if t.executorID != "" {
+		s.ExecutorID = &mesos.ExecutorID{Value: t.executorID}
+	}
+	return s
+}
+
+func sourceMaster(taskID string, state mesos.TaskState, reason mesos.TaskStatus_Reason, message string) mesos.TaskStatus {
+	source := mesos.SOURCE_MASTER
+	now := float64(time.Now().UnixMicro()) / 1e6
+	return mesos.TaskStatus{TaskID: mesos.TaskID{Value: taskID}, State: &state, Source: &source, Reason: &reason, Message: &message, Timestamp: &now}
+}
+
+// latest adds what is known from a task's last status.
+func (t *task) latest(s *mesos.TaskStatus) {
+	if n := len(t.statuses); n > 0 {
+		last := t.statuses[n-1]
+		s.Healthy, s.CheckStatus, s.ContainerStatus = last.Healthy, last.CheckStatus, last.ContainerStatus
+	}
+}
+
+// tellCameBack sends the state of a task whose agent is back after it counted as lost.
+func (m *Master) tellCameBack(f *framework, t *task, message string) {
+	if message == "" || isTerminal(t.state) {
+		return
+	}
+	s := m.masterStatus(t, t.state, mesos.REASON_AGENT_REREGISTERED, message)
+	t.latest(&s)
+	m.tell(f, s)
+}
