@@ -1,12 +1,17 @@
 package master
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"time"
+
+	"github.com/spf13/pflag"
+
+	"tandem/localmesos/internal/flags"
 )
 
 // Kinds of registry.
@@ -49,32 +54,112 @@ type Flags struct {
 	Logger *slog.Logger
 }
 
+// DefaultPort is the master's port unless --port says otherwise.
+const DefaultPort = 5050
+
+// DefaultFlags are Apache Mesos's defaults, but for the address. WorkDir has none.
+func DefaultFlags() Flags {
+	return Flags{
+		IP: "127.0.0.1", Port: DefaultPort, Registry: RegistryLog,
+		AgentPingTimeout: 15 * time.Second, MaxAgentPingTimeouts: 5, AgentReregisterTimeout: 10 * time.Minute,
+		AllocationInterval: time.Second, HeartbeatInterval: 15 * time.Second,
+		MaxCompletedFrameworks: 50, MaxCompletedTasksPerFramework: 1000,
+	}
+}
+
+// Register defines the flags on a set, with the values in f as defaults. Both
+// spellings work, --work_dir and --work-dir. Flags of Apache Mesos that have no
+// meaning for one master on one machine are taken and named by Ignored.
+func (f *Flags) Register(set *pflag.FlagSet) {
+	set.SetNormalizeFunc(flags.Normalize)
+	set.StringVar(&f.IP, "ip", f.IP, "IP address to listen on")
+	set.IntVar(&f.Port, "port", f.Port, "port to listen on; 0 draws a free one")
+	set.StringVar(&f.Hostname, "hostname", f.Hostname, "host name told to frameworks (default: the IP address)")
+	set.StringVar(&f.WorkDir, "work_dir", f.WorkDir, "directory of the registry; keep it across restarts")
+	set.StringVar(&f.Registry, "registry", f.Registry, "where agents are remembered: "+RegistryLog+" (in work_dir) or "+RegistryInMemory)
+	flags.DurationVar(set, &f.AgentPingTimeout, "agent_ping_timeout", "how long an agent may take to answer a ping")
+	set.IntVar(&f.MaxAgentPingTimeouts, "max_agent_ping_timeouts", f.MaxAgentPingTimeouts, "unanswered pings after which an agent is unreachable")
+	flags.DurationVar(set, &f.AgentReregisterTimeout, "agent_reregister_timeout", "how long known agents may take to come back after a restart of the master")
+	flags.DurationVar(set, &f.AllocationInterval, "allocation_interval", "time between two allocations")
+	set.IntVar(&f.MaxCompletedFrameworks, "max_completed_frameworks", f.MaxCompletedFrameworks, "completed frameworks to remember")
+	set.IntVar(&f.MaxCompletedTasksPerFramework, "max_completed_tasks_per_framework", f.MaxCompletedTasksPerFramework, "completed tasks to remember for each framework")
+	for name, why := range ignored {
+		set.Var(&ignoredFlag{}, name, "taken for compatibility: "+why)
+		flag := set.Lookup(name)
+		flag.NoOptDefVal, flag.Hidden = "true", true
+	}
+	set.Var(&refusedFlag{}, "zk", "refused: there is one master and no election")
+	set.Lookup("zk").Hidden = true
+}
+
+// ignored are flags of Apache Mesos's master without meaning here.
+var ignored = map[string]string{
+	"quorum":                       "the registry has one replica",
+	"log_dir":                      "the log goes to standard error",
+	"logging_level":                "use the program's own logging flags",
+	"log_auto_initialize":          "the registry is made when it is not there",
+	"cluster":                      "there is one cluster",
+	"authenticate_agents":          "there is no authentication on one machine",
+	"authenticate_frameworks":      "there is no authentication on one machine",
+	"authenticate_http_readonly":   "there is no authentication on one machine",
+	"authenticate_http_readwrite":  "there is no authentication on one machine",
+	"allocator":                    "there is one allocator",
+	"recovery_agent_removal_limit": "agents that do not come back are unreachable, however many they are",
+	"registry_fetch_timeout":       "the registry is a file",
+	"registry_store_timeout":       "the registry is a file",
+	"webui_dir":                    "there is no web interface",
+}
+
+// Ignored names the flags in the set that were given and have no effect, each with the reason.
+func Ignored(set *pflag.FlagSet) []string {
+	var out []string
+	set.Visit(func(fl *pflag.Flag) {
+		if _, ok := fl.Value.(*ignoredFlag); ok {
+			out = append(out, fmt.Sprintf("--%s has no effect: %s", fl.Name, ignored[fl.Name]))
+		}
+	})
+	return out
+}
+
+// ignoredFlag takes anything.
+type ignoredFlag struct{ text string }
+
+// String returns what was given.
+func (i *ignoredFlag) String() string { return i.text }
+
+// Set takes any text.
+func (i *ignoredFlag) Set(text string) error { i.text = text; return nil }
+
+// Type names the kind of value in help texts.
+func (i *ignoredFlag) Type() string { return "text" }
+
+// refusedFlag takes nothing: silently ignoring it would mean another thing than what was asked for.
+type refusedFlag struct{}
+
+// String returns nothing.
+func (refusedFlag) String() string { return "" }
+
+// Set refuses.
+func (refusedFlag) Set(string) error {
+	return errors.New("the embedded master does not elect leaders; leave the flag out, or run Apache Mesos for a cluster")
+}
+
+// Type names the kind of value in help texts.
+func (refusedFlag) Type() string { return "text" }
+
+// withDefaults fills in what is not set. Port 0 stays: it draws a free one.
 func (f Flags) withDefaults() Flags {
-	text := func(p *string, v string) {
-		if *p == "" {
-			*p = v
-		}
-	}
-	duration := func(p *time.Duration, v time.Duration) {
-		if *p == 0 {
-			*p = v
-		}
-	}
-	number := func(p *int, v int) {
-		if *p == 0 {
-			*p = v
-		}
-	}
-	text(&f.IP, "127.0.0.1")
-	text(&f.Hostname, f.IP)
-	text(&f.Registry, RegistryLog)
-	duration(&f.AgentPingTimeout, 15*time.Second)
-	number(&f.MaxAgentPingTimeouts, 5)
-	duration(&f.AgentReregisterTimeout, 10*time.Minute)
-	duration(&f.AllocationInterval, time.Second)
-	duration(&f.HeartbeatInterval, 15*time.Second)
-	number(&f.MaxCompletedFrameworks, 50)
-	number(&f.MaxCompletedTasksPerFramework, 1000)
+	def := DefaultFlags()
+	f.IP = cmp.Or(f.IP, def.IP)
+	f.Hostname = cmp.Or(f.Hostname, f.IP)
+	f.Registry = cmp.Or(f.Registry, def.Registry)
+	f.AgentPingTimeout = cmp.Or(f.AgentPingTimeout, def.AgentPingTimeout)
+	f.MaxAgentPingTimeouts = cmp.Or(f.MaxAgentPingTimeouts, def.MaxAgentPingTimeouts)
+	f.AgentReregisterTimeout = cmp.Or(f.AgentReregisterTimeout, def.AgentReregisterTimeout)
+	f.AllocationInterval = cmp.Or(f.AllocationInterval, def.AllocationInterval)
+	f.HeartbeatInterval = cmp.Or(f.HeartbeatInterval, def.HeartbeatInterval)
+	f.MaxCompletedFrameworks = cmp.Or(f.MaxCompletedFrameworks, def.MaxCompletedFrameworks)
+	f.MaxCompletedTasksPerFramework = cmp.Or(f.MaxCompletedTasksPerFramework, def.MaxCompletedTasksPerFramework)
 	if f.Logger == nil {
 		f.Logger = slog.New(slog.DiscardHandler)
 	}

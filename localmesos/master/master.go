@@ -108,9 +108,9 @@ func masterInfo(id string, flags Flags) mesos.MasterInfo {
 	return info
 }
 
-// Start serves until Close, Kill or the end of ctx. It returns at once.
+// Start serves until Close or Kill. It returns at once; ctx gives values only.
 func (m *Master) Start(ctx context.Context) error {
-	ctx, m.cancel = context.WithCancel(ctx)
+	ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.server = &http.Server{
 		Handler:           m.routes(),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
@@ -125,7 +125,6 @@ func (m *Master) Start(ctx context.Context) error {
 			m.log.Error("the HTTP server ended", "error", err)
 		}
 	}()
-	context.AfterFunc(ctx, m.Kill)
 	m.log.Info("mesos master listens", "url", m.URL(), "id", m.id, "registry", m.flags.Registry)
 	return nil
 }
