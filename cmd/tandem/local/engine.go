@@ -1,0 +1,29 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/docker/docker/client"
+)
+
+// engineTimeout bounds the question whether there is an engine: a hung one must
+// not keep the process part from starting.
+const engineTimeout = 3 * time.Second
+
+// describeEngine is one line about the Docker Engine; ok tells whether containers can run.
+func describeEngine(ctx context.Context) (line string, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
+	defer cancel()
+	c, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
+	if err != nil {
+		return fmt.Sprintf("none; container tasks will be refused: %v", err), false
+	}
+	defer c.Close()
+	v, err := c.ServerVersion(ctx)
+	if err != nil {
+		return fmt.Sprintf("none at %s; container tasks will be refused: %v", c.DaemonHost(), err), false
+	}
+	return fmt.Sprintf("Docker Engine %s (API %s) at %s", v.Version, c.ClientVersion(), c.DaemonHost()), true
+}
