@@ -40,7 +40,7 @@ func (r *Runtime) Signal(ctx context.Context, taskID string, sig os.Signal) erro
 // signal goes through the engine, which wakes a paused container for it; when
 // the engine is silent, straight to the process.
 func (r *Runtime) signal(ctx context.Context, id string, n *run, name string, sig syscall.Signal) error {
-	kctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	kctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	err := r.engine.Kill(kctx, id, name)
 	switch {

@@ -1,0 +1,300 @@
+package container
+
+import (
+	"context"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"tandem/internal/failpoint"
+	"tandem/internal/journal"
+	"tandem/internal/procid"
+)
+
+// TestThreeCallsOnTheLaunchPath: what a launch costs at the engine.
+func TestThreeCallsOnTheLaunchPath(t *testing.T) {
+	t.Parallel()
+	f, p := behindProxy(t)
+	task := f.task("sleep 60")
+	if err := f.Prepare(f.ctx(), task, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	p.seen("")
+	if err := f.Create(f.ctx(), task); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Start(f.ctx(), task.ID); err != nil {
+		t.Fatal(err)
+	}
+	// Following the output begins beside the launch, not on its path.
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, c := range p.calls {
+		if !strings.HasSuffix(c, "/logs") {
+			n++
+		}
+	}
+	if n > 3 {
+		t.Errorf("%d calls: %v", n, p.calls)
+	}
+}
+
+// TestSilentEngineExitIsKnown: the engine says nothing, the container ends, and that is known.
+func TestSilentEngineExitIsKnown(t *testing.T) {
+	t.Parallel()
+	f, p := behindProxy(t)
+	task := f.task("sleep 60")
+	s := f.launch(task)
+	p.arm("", silence, -1)
+	if err := syscall.Kill(s.Pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	exit, _ := f.finish(task)
+	if exit.Known || !strings.Contains(exit.Message, "exit code is unknown") {
+		t.Errorf("exit %+v", exit)
+	}
+	if d := time.Since(begin); d > 6*time.Second {
+		t.Errorf("took %v", d)
+	}
+}
+
+// TestSilentEngineStop: a container can be stopped while the engine hangs.
+func TestSilentEngineStop(t *testing.T) {
+	t.Parallel()
+	f, p := behindProxy(t)
+	task := f.task(`trap 'exit 3' TERM; echo up; while :; do sleep 0.05; done`)
+	s := f.launch(task)
+	eventually(t, "output", func() bool { return strings.Contains(f.read(task, "stdout"), "up") })
+	p.arm("", silence, -1)
+	if err := f.Stop(f.ctx(), task.ID, 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	// Its zombie may be there a moment longer, until the engine's shim has collected it.
+	if id, err := procid.Of(s.Pid); err == nil && id.Alive() {
+		t.Error("stopped, but its process lives")
+	}
+}
+
+// TestEngineBackInTime: an engine that answers again in time tells the exit code.
+func TestEngineBackInTime(t *testing.T) {
+	t.Parallel()
+	f, p := behindProxy(t)
+	task := f.task("sleep 0.2; echo late; exit 9")
+	f.launch(task)
+	p.arm("POST .*/wait$", dropRequest, 2)
+	if exit, out := f.finish(task); !exit.Known || exit.Code != 9 || out != "late\n" {
+		t.Errorf("%+v %q", exit, out)
+	}
+}
+
+// TestLostCreateResponse: the engine made the container, its answer got lost.
+func TestLostCreateResponse(t *testing.T) {
+	t.Parallel()
+	f, p := behindProxy(t)
+	task := f.task("echo adopted")
+	p.arm("POST .*/containers/create$", dropResponse, 1)
+	f.launch(task)
+	if exit, out := f.finish(task); exit.Code != 0 || out != "adopted\n" {
+		t.Errorf("%+v %q", exit, out)
+	}
+	if n := len(f.containers()); n != 1 {
+		t.Errorf("%d containers", n)
+	}
+}
+
+// TestLostCreateRequest: it is unknown whether there is a container; the record outlives Remove.
+func TestLostCreateRequest(t *testing.T) {
+	t.Parallel()
+	f, p := behindProxy(t)
+	task := f.task("echo never")
+	p.arm("POST .*/containers/create$", dropRequest, 1)
+	if err := f.Create(f.ctx(), task); err == nil {
+		t.Fatal("created")
+	}
+	if err := f.Remove(f.ctx(), task.ID); err != nil {
+		t.Fatal(err)
+	}
+	if ids, _ := f.List(f.ctx()); len(ids) != 1 {
+		t.Errorf("records %v", ids)
+	}
+}
+
+// TestCreateAgainAfterLoss: a second attempt finds what the first one made.
+func TestCreateAgainAfterLoss(t *testing.T) {
+	t.Parallel()
+	f, p := behindProxy(t)
+	task := f.task("echo second")
+	p.arm("POST .*/containers/create$", dropResponse, 1)
+	p.arm("GET .*/containers/tandem-.*/json$", dropRequest, 1)
+	if err := f.Create(f.ctx(), task); err == nil {
+		t.Fatal("created though nobody could know")
+	}
+	f.launch(task)
+	if exit, out := f.finish(task); exit.Code != 0 || out != "second\n" {
+		t.Errorf("%+v %q", exit, out)
+	}
+	if n := len(f.containers()); n != 1 {
+		t.Errorf("%d containers", n)
+	}
+	if err := f.Remove(f.ctx(), task.ID); err != nil {
+		t.Error(err)
+	}
+	if ids, _ := f.List(f.ctx()); len(ids) != 0 {
+		t.Errorf("records %v", ids)
+	}
+}
+
+func TestLostStartResponse(t *testing.T) {
+	t.Parallel()
+	f, p := behindProxy(t)
+	task := f.task("sleep 60")
+	p.arm("POST .*/start$", dropResponse, 1)
+	if s := f.launch(task); s.Pid == 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestStartOutcomeUnknownStopEndsIt: Start cannot tell, Stop finds what runs.
+func TestStartOutcomeUnknownStopEndsIt(t *testing.T) {
+	t.Parallel()
+	f, p := behindProxy(t)
+	task := f.task("sleep 60")
+	if err := f.Create(f.ctx(), task); err != nil {
+		t.Fatal(err)
+	}
+	p.arm("POST .*/start$", dropResponse, 1)
+	p.arm("GET .*/json$", dropRequest, 2)
+	if _, err := f.Start(f.ctx(), task.ID); err == nil {
+		t.Fatal("started though nobody could know")
+	}
+	if err := f.Stop(f.ctx(), task.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range f.containers() {
+		if c.State == "running" {
+			t.Errorf("%v still runs", c.Names)
+		}
+	}
+}
+
+func TestEngineErrorIsShown(t *testing.T) {
+	t.Parallel()
+	f, p := behindProxy(t)
+	task := f.task("true")
+	p.arm("POST .*/containers/create$", fail500, 1)
+	err := f.Create(f.ctx(), task)
+	if err == nil || !strings.Contains(err.Error(), "the storage driver is on fire") {
+		t.Errorf("got %v", err)
+	}
+	if ids, _ := f.List(f.ctx()); len(ids) != 0 {
+		t.Errorf("a record of what was refused: %v", ids)
+	}
+}
+
+// TestOutputSurvivesHiccups: connections break, the output is whole and without repetition.
+func TestOutputSurvivesHiccups(t *testing.T) {
+	t.Parallel()
+	f, p := behindProxy(t)
+	task := f.task("for i in $(seq 1 400); do echo line $i; [ $((i % 20)) = 0 ] && sleep 0.1; done")
+	f.launch(task)
+	for range 3 {
+		time.Sleep(300 * time.Millisecond) // let it write; no outcome depends on how much
+		p.hangUp()
+	}
+	_, out := f.finish(task)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) != 400 || lines[0] != "line 1" || lines[399] != "line 400" {
+		t.Errorf("%d lines, first %q, last %q", len(lines), lines[0], lines[len(lines)-1])
+	}
+	if n := len(p.seen("/logs$")); n < 2 {
+		t.Errorf("connections to the log were not broken: %d", n)
+	}
+}
+
+// TestCleaner: a dead executor's containers go, however far it came.
+func TestCleaner(t *testing.T) {
+	// Not parallel: failpoints belong to the process.
+	for _, point := range []string{"container/created", "container/started", ""} {
+		f := newFixture(t)
+		task := f.task("sleep 60")
+		if point != "" {
+			failpoint.ForTest(t, point+"=1*error(dead)")
+		}
+		err := f.Create(f.ctx(), task)
+		if err == nil {
+			_, err = f.Start(f.ctx(), task.ID)
+		}
+		if (err == nil) != (point == "") {
+			t.Fatalf("%s: %v", point, err)
+		}
+		bystander := newFixture(t)
+		other := bystander.task("sleep 60")
+		bystander.launch(other)
+
+		f.Close()
+		rec := onlyRecord(t, f.journal, f.owner.Name())
+		for range 2 { // the second time there is nothing to do
+			rec.Created = time.Now().Add(-time.Hour)
+			if err := NewCleaner("")(context.Background(), rec); err != nil {
+				t.Errorf("%s: %v", point, err)
+			}
+		}
+		if left := f.containers(); len(left) > 0 {
+			t.Errorf("%s: left %v", point, left)
+		}
+		if n := len(bystander.containers()); n != 1 {
+			t.Errorf("%s: a living executor's container was touched", point)
+		}
+	}
+}
+
+// TestCleanerIntentOnly: the executor died before the engine heard of the container, or just then.
+func TestCleanerIntentOnly(t *testing.T) {
+	f := newFixture(t)
+	failpoint.ForTest(t, "container/recorded=error(dead)")
+	task := f.task("true")
+	if err := f.Create(f.ctx(), task); err == nil {
+		t.Fatal("created")
+	}
+	rec := onlyRecord(t, f.journal, f.owner.Name())
+	clean := NewCleaner("")
+	if err := clean(context.Background(), rec); err == nil || !strings.Contains(err.Error(), "may still be making it") {
+		t.Errorf("a fresh intent counts as gone: %v", err)
+	}
+	rec.Created = time.Now().Add(-settle)
+	if err := clean(context.Background(), rec); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCleanerLeavesStrangersAlone: a container with the name of the record, but not the labels.
+func TestCleanerLeavesStrangersAlone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	task := f.task("sleep 60")
+	f.launch(task)
+	rec := onlyRecord(t, f.journal, f.owner.Name())
+	rec.Owner = "somebody.else"
+	rec.Created = time.Now().Add(-time.Hour)
+	if err := NewCleaner("")(context.Background(), rec); err != nil {
+		t.Error(err)
+	}
+	if len(f.containers()) != 1 {
+		t.Error("a stranger's container was removed")
+	}
+	if err := NewCleaner("unix:///nowhere/docker.sock")(context.Background(), rec); err == nil || !strings.Contains(err.Error(), "start a Docker Engine") {
+		t.Errorf("no engine: %v", err)
+	}
+}
+
+func onlyRecord(t *testing.T, j *journal.Journal, owner string) journal.Record {
+	t.Helper()
+	recs, err := j.Records()
+	if err != nil || len(recs) != 1 || recs[0].Owner != owner || recs[0].Kind != Kind {
+		t.Fatalf("records %+v, %v", recs, err)
+	}
+	return recs[0]
+}
