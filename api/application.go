@@ -42,3 +42,17 @@ func (a *Application) PodLabels() map[string]string {
 }
 
 func (s *ApplicationSpec) prefill() { s.Instance = DefaultInstances }
+
+func (c *checker) application(a *Application) {
+	c.policies(a.RestartPolicy, a.KillPolicy)
+	c.constraint(a.Constraint)
+	c.instances(a.Spec.Instance)
+	c.labels("spec.selector", a.Spec.Selector)
+	c.template(a.Kind, &a.Spec.Template)
+}
+
+func (c *checker) instances(n int) {
+	if n < 0 || n > MaxInstances {
+		c.fail("spec.instance", n, "must be 0 to %d", MaxInstances)
+	}
+}

@@ -1,5 +1,7 @@
 package api
 
+import "regexp"
+
 // Values of ConfigMapItem.Type.
 const (
 	ConfigFile  = "file"
@@ -30,3 +32,39 @@ func (*ConfigMap) GetKind() Kind { return KindConfigMap }
 
 // GetMeta returns the metadata.
 func (c *ConfigMap) GetMeta() *ObjectMeta { return &c.Metadata }
+
+func (c *ConfigMap) setDefaults() {
+	for k, item := range c.Datas {
+		if item.Type == "" {
+			item.Type = ConfigFile
+			c.Datas[k] = item
+		}
+	}
+}
+
+// dataKey is what can name a file and a variable's source.
+var dataKey = regexp.MustCompile(`^[-._A-Za-z0-9]{1,253}$`)
+
+func (c *checker) dataKey(path, key string) {
+	if !dataKey.MatchString(key) || key == "." || key == ".." {
+		c.fail(joinPath(path, key), nil, "the key must be letters, digits, '-', '_' and '.', at most 253")
+	}
+}
+
+func (c *checker) configMap(m *ConfigMap) {
+	for _, k := range sortedKeys(m.Datas) {
+		item := m.Datas[k]
+		at := joinPath("datas", k)
+		c.dataKey("datas", k)
+		switch item.Type {
+		case ConfigFile:
+			c.base64(joinPath(at, "content"), item.Content)
+		case ConfigHTTP, ConfigHTTPS:
+			c.address(joinPath(at, "content"), item.Content, item.Type)
+		case "ftp", "ftps":
+			c.fail(joinPath(at, "type"), item.Type, "is not supported; offer the file by http or https")
+		default:
+			c.oneOf(joinPath(at, "type"), item.Type, ConfigFile, ConfigHTTP, ConfigHTTPS)
+		}
+	}
+}

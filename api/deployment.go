@@ -91,3 +91,55 @@ func (d *Deployment) Application(name string) *Application {
 }
 
 func (s *DeploymentSpec) prefill() { s.Instance = DefaultInstances }
+
+func (s *Strategy) setDefaults() {
+	if s.Type == "" {
+		s.Type = StrategyRollingUpdate
+	}
+	r := &s.RollingUpdate
+	if r.MaxUnavailable == 0 {
+		r.MaxUnavailable = 1
+	}
+	if r.MaxSurge == 0 {
+		r.MaxSurge = 1
+	}
+	if r.RollingOrder == "" {
+		r.RollingOrder = RollingCreateFirst
+	}
+}
+
+func (c *checker) deployment(d *Deployment) {
+	c.policies(d.RestartPolicy, d.KillPolicy)
+	c.constraint(d.Constraint)
+	c.instances(d.Spec.Instance)
+	c.labels("spec.selector", d.Spec.Selector)
+	switch {
+	case d.HasTemplate():
+		kind := KindApplication
+		if len(d.Spec.Template.Spec.Containers) == 0 {
+			kind = KindProcess
+		}
+		c.template(kind, &d.Spec.Template)
+	case len(d.Spec.Selector) == 0:
+		c.fail("spec.template.spec", nil, "has neither containers nor processes; add them, or a spec.selector that finds the application to adopt")
+	}
+	if d.Spec.PauseDeployment {
+		c.warn("spec.pauseDeployment", "has no effect")
+	}
+	c.strategy("spec.strategy", d.Spec.Strategy)
+}
+
+func (c *checker) strategy(path string, s Strategy) {
+	switch s.Type {
+	case "Recreate", "ForceUpdate":
+		c.fail(joinPath(path, "type"), s.Type, "is not supported; use %s, with rollingOrder %s to delete before creating", StrategyRollingUpdate, RollingDeleteFirst)
+	default:
+		c.oneOf(joinPath(path, "type"), s.Type, StrategyRollingUpdate)
+	}
+	path = joinPath(path, "rollingupdate")
+	r := s.RollingUpdate
+	c.notNegative(joinPath(path, "maxUnavilable"), int64(r.MaxUnavailable))
+	c.notNegative(joinPath(path, "maxSurge"), int64(r.MaxSurge))
+	c.seconds(joinPath(path, "upgradeDuration"), int64(r.UpgradeDuration))
+	c.oneOf(joinPath(path, "rollingOrder"), r.RollingOrder, RollingCreateFirst, RollingDeleteFirst)
+}

@@ -1,5 +1,7 @@
 package api
 
+import "net/netip"
+
 // Endpoint lists the addresses behind a service of the same name. The
 // scheduler makes them; a user may declare one by hand.
 type Endpoint struct {
@@ -32,3 +34,18 @@ func (*Endpoint) GetKind() Kind { return KindEndpoint }
 
 // GetMeta returns the metadata.
 func (e *Endpoint) GetMeta() *ObjectMeta { return &e.Metadata }
+
+func (c *checker) endpoint(e *Endpoint) {
+	for i, a := range e.Eps {
+		at := indexPath("eps", i)
+		if a.NodeIP == "" && a.ContainerIP == "" {
+			c.fail(at, nil, "needs an address: nodeIP or containerIP")
+		}
+		for _, f := range []struct{ key, value string }{{"nodeIP", a.NodeIP}, {"containerIP", a.ContainerIP}} {
+			if _, err := netip.ParseAddr(f.value); f.value != "" && err != nil {
+				c.fail(joinPath(at, f.key), f.value, "must be an IP address")
+			}
+		}
+		c.ports(joinPath(at, "ports"), a.Ports)
+	}
+}

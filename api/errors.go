@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"sort"
+	"strconv"
 	"strings"
 )
 
@@ -16,11 +17,44 @@ type FieldError struct {
 	Value string `json:"value,omitempty"`
 	// Message starts in lower case, says what is wrong and names the remedy.
 	Message string `json:"message"`
+
+	// Source is the file that holds the field; empty when it is not known.
+	Source string `json:"source,omitempty"`
+	// Document is the document's place in its source, from 1; 0 when the
+	// source holds only one or it is not known.
+	Document int `json:"document,omitempty"`
+	// Line and Column are the place in the source, from 1; 0 when it is not known.
+	Line   int `json:"line,omitempty"`
+	Column int `json:"column,omitempty"`
 }
 
-// Error renders "path: value: message", leaving out what is empty.
+// Where renders the place as "file:line:column (document n)", leaving out what
+// is not known; empty when nothing is.
+func (e FieldError) Where() string {
+	where := e.Source
+	if e.Line > 0 {
+		if where == "" {
+			where = "line "
+		} else {
+			where += ":"
+		}
+		where += strconv.Itoa(e.Line)
+		if e.Column > 0 {
+			where += ":" + strconv.Itoa(e.Column)
+		}
+	}
+	if e.Document > 0 {
+		where = strings.TrimSpace(where + " (document " + strconv.Itoa(e.Document) + ")")
+	}
+	return where
+}
+
+// Error renders "place: path: value: message", leaving out what is empty.
 func (e FieldError) Error() string {
-	parts := make([]string, 0, 3)
+	parts := make([]string, 0, 4)
+	if where := e.Where(); where != "" {
+		parts = append(parts, where)
+	}
 	if e.Path != "" {
 		parts = append(parts, e.Path)
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -31,3 +32,5 @@ func mergeLabels(base, over map[string]string) map[string]string {
 	maps.Copy(out, over)
 	return out
 }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -44,3 +44,24 @@ type UpdatePolicy struct {
 	MaxFailovers int    `json:"maxFailovers,omitempty"`
 	Action       string `json:"action,omitempty"`
 }
+
+func (r *RestartPolicy) setDefaults() {
+	if r.Policy == "" {
+		r.Policy = RestartOnFailure
+	}
+}
+
+func (k *KillPolicy) setDefaults() {
+	if k.GracePeriod == 0 {
+		k.GracePeriod = DefaultGracePeriodSeconds
+	}
+}
+
+func (c *checker) policies(r RestartPolicy, k KillPolicy) {
+	c.oneOf("restartPolicy.policy", r.Policy, RestartNever, RestartOnFailure, RestartAlways)
+	c.seconds("restartPolicy.interval", int64(r.Interval))
+	c.seconds("restartPolicy.backoff", int64(r.Backoff))
+	c.notNegative("restartPolicy.maxtimes", int64(r.MaxTimes))
+	c.seconds("restartPolicy.hostRetainTime", r.HostRetainTime)
+	c.seconds("killPolicy.gracePeriod", k.GracePeriod)
+}

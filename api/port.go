@@ -3,6 +3,8 @@ package api
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
+	"strings"
 )
 
 // PortUnpublished as HostPort means that the key is absent: the port is not
@@ -37,4 +39,62 @@ func (p *Port) UnmarshalJSON(b []byte) error {
 	}
 	*p = Port(v)
 	return nil
+}
+
+// Protocols that a port may have, and what each means on the wire.
+var protocols = []string{"tcp", "udp", "http", "https"}
+
+// Transport returns tcp or udp, which is what a protocol means on the wire.
+func Transport(protocol string) string {
+	if strings.EqualFold(protocol, "udp") {
+		return "udp"
+	}
+	return "tcp"
+}
+
+func setPortDefaults(ports []Port) {
+	for i := range ports {
+		p := &ports[i]
+		if p.Protocol = strings.ToLower(p.Protocol); p.Protocol == "" {
+			p.Protocol = "tcp"
+		}
+	}
+}
+
+// portName is wider than a DNS label: names with '_' have always been in use.
+var portName = regexp.MustCompile(`^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
+
+func (c *checker) portName(path, name string) {
+	if !portName.MatchString(name) {
+		c.fail(path, name, "must be letters, digits, '-', '_' and '.', at most 63, the first and last a letter or digit")
+	}
+}
+
+// ports checks each port by itself. Which ports go together in which network
+// mode is a rule of package network.
+func (c *checker) ports(path string, ports []Port) {
+	c.most(path, len(ports), maxPorts, "ports")
+	for i, p := range ports {
+		at := indexPath(path, i)
+		if p.Name != "" {
+			c.portName(joinPath(at, "name"), p.Name)
+		}
+		c.oneOf(joinPath(at, "protocol"), p.Protocol, protocols...)
+		if p.ContainerPort < 0 || p.ContainerPort > MaxPort {
+			c.fail(joinPath(at, "containerPort"), p.ContainerPort, "must be 1 to %d, or 0 where the port is drawn", MaxPort)
+		}
+		if p.HostPort > MaxPort {
+			c.fail(joinPath(at, "hostPort"), p.HostPort, "must be 1 to %d, 0 for a random port, or -1 for none", MaxPort)
+		}
+	}
+}
+
+func portNames(ports []Port) []string {
+	var names []string
+	for _, p := range ports {
+		if p.Name != "" {
+			names = append(names, p.Name)
+		}
+	}
+	return names
 }

@@ -18,20 +18,20 @@ type Process struct {
 	StartCmd string `json:"startCmd"`
 	// StartGracePeriod is the number of seconds from the start command's
 	// success to the first look at the process.
-	StartGracePeriod int             `json:"startGracePeriod"`
-	StopCmd          string          `json:"stopCmd,omitempty"`
-	CheckCmd         string          `json:"checkCmd,omitempty"`
-	RestartCmd       string          `json:"restartCmd,omitempty"`
-	ReloadCmd        string          `json:"reloadCmd,omitempty"`
-	KillCmd          string          `json:"killCmd,omitempty"`
-	LogPath          string          `json:"logPath,omitempty"`
-	CfgPath          string          `json:"cfgPath,omitempty"`
-	Env              []EnvVar        `json:"env,omitempty"`
-	Ports            []Port          `json:"ports,omitempty"`
-	HealthChecks     []HealthCheck   `json:"healthChecks,omitempty"`
-	Resources        Resources       `json:"resources,omitzero"`
-	ConfigMaps       []ConfigRef     `json:"configmaps,omitempty"`
-	Secrets          []SecretRef     `json:"secrets,omitempty"`
+	StartGracePeriod int           `json:"startGracePeriod"`
+	StopCmd          string        `json:"stopCmd,omitempty"`
+	CheckCmd         string        `json:"checkCmd,omitempty"`
+	RestartCmd       string        `json:"restartCmd,omitempty"`
+	ReloadCmd        string        `json:"reloadCmd,omitempty"`
+	KillCmd          string        `json:"killCmd,omitempty"`
+	LogPath          string        `json:"logPath,omitempty"`
+	CfgPath          string        `json:"cfgPath,omitempty"`
+	Env              []EnvVar      `json:"env,omitempty"`
+	Ports            []Port        `json:"ports,omitempty"`
+	HealthChecks     []HealthCheck `json:"healthChecks,omitempty"`
+	Resources        Resources     `json:"resources,omitzero"`
+	ConfigMaps       []ConfigRef   `json:"configmaps,omitempty"`
+	Secrets          []SecretRef   `json:"secrets,omitempty"`
 }
 
 // URI is an archive or file that a process needs.

@@ -1,5 +1,7 @@
 package api
 
+import "strconv"
+
 // Resources are what a task asks for and what it may not exceed.
 type Resources struct {
 	// Requests are what is scheduled; each absent one is taken from Limits.
@@ -35,6 +37,72 @@ const (
 	DefaultDiskMB = 64
 )
 
-// Quantity is a decimal number in text, such as "0.5". Artifacts may write it
-// as a number too.
-type Quantity string
+// Task returns the resources as a TaskSpec carries them, in numbers. It is
+// meant for resources that were given their defaults and validated.
+func (r Resources) Task() (requests, limits TaskResources) {
+	return r.Requests.task(), r.Limits.task()
+}
+
+func (l ResourceList) task() TaskResources {
+	return TaskResources{CPUs: l.CPU.value(), MemMB: l.Memory.value(), DiskMB: l.Storage.value()}
+}
+
+// setDefaults takes each absent request from the limits, and what is absent
+// there too from the defaults. An amount of 0 counts as absent.
+func (r *Resources) setDefaults() {
+	fill := func(request *Quantity, limit Quantity, fallback int) {
+		switch {
+		case !request.absent():
+		case !limit.absent():
+			*request = limit
+		default:
+			*request = Quantity(strconv.Itoa(fallback))
+		}
+	}
+	fill(&r.Requests.CPU, r.Limits.CPU, DefaultCPUs)
+	fill(&r.Requests.Memory, r.Limits.Memory, DefaultMemMB)
+	fill(&r.Requests.Storage, r.Limits.Storage, DefaultDiskMB)
+}
+
+// absent is true for "" and for 0, but not for what is no number: that is for
+// the validation to find.
+func (q Quantity) absent() bool {
+	f, err := q.Float()
+	return err == nil && f == 0
+}
+
+// minContainerMemMB is the least that container engines accept as a limit.
+const minContainerMemMB = 6
+
+func (c *checker) resources(path string, r *Resources, container bool) {
+	c.quantities(joinPath(path, "requests"), r.Requests, r.Limits)
+	c.quantities(joinPath(path, "limits"), r.Limits, ResourceList{})
+	if m, err := r.Limits.Memory.Float(); container && err == nil && m > 0 && m < minContainerMemMB {
+		c.fail(path+".limits.memory", r.Limits.Memory, "is too small: container engines accept %d MiB or more", minContainerMemMB)
+	}
+	for i, x := range r.ExtendedResources {
+		if x.Name == "" {
+			c.fail(joinPath(indexPath(joinPath(path, "extendedResources"), i), "name"), nil, "is required")
+		}
+		if x.Value < 0 {
+			c.fail(joinPath(indexPath(joinPath(path, "extendedResources"), i), "value"), x.Value, "must not be negative")
+		}
+	}
+}
+
+// quantities checks the amounts of l, and that none exceeds its limit.
+func (c *checker) quantities(path string, l, limits ResourceList) {
+	check := func(key string, q, limit Quantity) {
+		f, err := q.Float()
+		if err != nil {
+			c.fail(joinPath(path, key), nil, "%s", err)
+			return
+		}
+		if most, err := limit.Float(); err == nil && most > 0 && f > most {
+			c.fail(joinPath(path, key), q, "is more than the limit of %s; raise the limit or lower the request", limit)
+		}
+	}
+	check("cpu", l.CPU, limits.CPU)
+	check("memory", l.Memory, limits.Memory)
+	check("storage", l.Storage, limits.Storage)
+}

@@ -21,3 +21,10 @@ func (*Secret) GetKind() Kind { return KindSecret }
 
 // GetMeta returns the metadata.
 func (s *Secret) GetMeta() *ObjectMeta { return &s.Metadata }
+
+func (c *checker) secret(s *Secret) {
+	for _, k := range sortedKeys(s.Datas) {
+		c.dataKey("datas", k)
+		c.base64(joinPath(joinPath("datas", k), "content"), s.Datas[k].Content)
+	}
+}

@@ -1,0 +1,209 @@
+package api
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+func (k *Container) setDefaults() {
+	if k.ImagePullPolicy == "" {
+		k.ImagePullPolicy = PullIfNotPresent
+	}
+	setPortDefaults(k.Ports)
+	setHealthDefaults(k.HealthChecks)
+	k.Resources.setDefaults()
+}
+
+// imageName is loose on purpose: the engine knows the grammar. It excludes what
+// could be taken for an option or hides in a log.
+var imageName = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9._/:@+]{0,511}$`)
+
+func (c *checker) container(path string, k *Container, networkMode string, names map[string]bool) {
+	c.taskName(path, k.Name, names)
+	switch {
+	case k.Image == "":
+		c.fail(joinPath(path, "image"), nil, "is required, for example redis:7")
+	case !imageName.MatchString(k.Image):
+		c.fail(joinPath(path, "image"), k.Image, "is not the name of an image, such as registry.example.com/group/name:tag")
+	}
+	c.oneOf(joinPath(path, "imagePullPolicy"), k.ImagePullPolicy, PullAlways, PullIfNotPresent, PullNever)
+	c.credential(joinPath(path, "imagePullUser"), k.ImagePullUser)
+	c.credential(joinPath(path, "imagePullPasswd"), k.ImagePullPasswd)
+	if k.Hostname != "" && networkMode != NetworkHost {
+		c.label(joinPath(path, "hostname"), k.Hostname)
+	}
+	if k.WorkingDir != "" {
+		c.absolute(joinPath(path, "workingDir"), k.WorkingDir)
+	}
+	ports := portNames(k.Ports)
+	scope := containerScope(ports)
+	c.variables(joinPath(path, "command"), k.Command, scope)
+	for i, a := range k.Args {
+		c.variables(indexPath(joinPath(path, "args"), i), a, scope)
+	}
+	for i, p := range k.Parameters {
+		c.parameter(indexPath(joinPath(path, "parameters"), i), p)
+	}
+	c.env(joinPath(path, "env"), k.Env, scope)
+	c.ports(joinPath(path, "ports"), k.Ports)
+	c.healthChecks(joinPath(path, "healthChecks"), k.HealthChecks, ports, scope)
+	c.resources(joinPath(path, "resources"), &k.Resources, true)
+	c.volumes(joinPath(path, "volumes"), k.Volumes, scope)
+	c.configRefs(path, k.ConfigMaps, k.Secrets, func(at, file string) { c.absolute(at, file) })
+}
+
+// secretPrefix begins a credential that is kept in a secret: secret::<name>||<key>.
+const secretPrefix = "secret::"
+
+// ParseSecretRef reads a registry credential of the form
+// secret::<secretName>||<dataKey>; ok is false for a literal one.
+func ParseSecretRef(credential string) (name, key string, ok bool) {
+	rest, ok := strings.CutPrefix(credential, secretPrefix)
+	if !ok {
+		return "", "", false
+	}
+	name, key, ok = strings.Cut(rest, "||")
+	return name, key, ok && name != "" && key != ""
+}
+
+func (c *checker) credential(path, value string) {
+	if strings.HasPrefix(value, secretPrefix) {
+		if _, _, ok := ParseSecretRef(value); !ok {
+			c.fail(path, nil, "must be secret::<secretName>||<dataKey>")
+		}
+	}
+	c.text(path, value)
+}
+
+// parameterKeys are the docker-like options that have an effect.
+var parameterKeys = []string{"rm", "ulimit", "oom-kill-disable", "shm-size", "ip", "ipc", "net", "P"}
+
+func (c *checker) parameter(path string, p Parameter) {
+	value := joinPath(path, "value")
+	switch p.Key {
+	case "rm", "oom-kill-disable", "P":
+		if _, err := strconv.ParseBool(p.Value); p.Value != "" && err != nil {
+			c.fail(value, p.Value, "must be true or false")
+		}
+	case "ulimit":
+		c.ulimit(value, p.Value)
+	case "shm-size":
+		if n, err := strconv.ParseUint(p.Value, 10, 32); err != nil || n == 0 {
+			c.fail(value, p.Value, "must be a whole number of MiB")
+		}
+	case "ip":
+		if _, err := netip.ParseAddr(p.Value); err != nil {
+			c.fail(value, p.Value, "must be an IP address")
+		}
+	case "ipc", "net":
+		c.required(value, p.Value)
+	case "":
+		c.fail(joinPath(path, "key"), nil, "is required: one of %s", strings.Join(parameterKeys, ", "))
+	default:
+		c.warn(joinPath(path, "key"), "%q has no effect; known are %s%s", clip(p.Key), strings.Join(parameterKeys, ", "), didYouMean(p.Key, parameterKeys))
+	}
+}
+
+// Ulimit is a limit on one resource of the container's processes; -1 is none.
+type Ulimit struct {
+	Name       string
+	Soft, Hard int64
+}
+
+// ParseUlimit reads name=limit or name=soft:hard, the value of the parameter ulimit.
+func ParseUlimit(s string) (Ulimit, error) {
+	name, limits, ok := strings.Cut(s, "=")
+	soft, hard, two := strings.Cut(limits, ":")
+	if !two {
+		hard = soft
+	}
+	u := Ulimit{Name: strings.TrimSpace(name)}
+	var err1, err2 error
+	u.Soft, err1 = strconv.ParseInt(strings.TrimSpace(soft), 10, 64)
+	u.Hard, err2 = strconv.ParseInt(strings.TrimSpace(hard), 10, 64)
+	if !ok || u.Name == "" || err1 != nil || err2 != nil || u.Soft < -1 || u.Hard < -1 {
+		return Ulimit{}, fmt.Errorf("ulimit %q must be name=limit, such as nofile=65536", clip(s))
+	}
+	if u.Hard >= 0 && (u.Soft > u.Hard || u.Soft < 0) {
+		return Ulimit{}, fmt.Errorf("ulimit %q has a soft limit above the hard one", clip(s))
+	}
+	return u, nil
+}
+
+func (c *checker) ulimit(path, value string) {
+	if _, err := ParseUlimit(value); err != nil {
+		c.fail(path, nil, "%s", err)
+	}
+}
+
+func (c *checker) volumes(path string, volumes []Volume, s scope) {
+	mounts := map[string]bool{}
+	for i, v := range volumes {
+		at := indexPath(path, i) + ".volume"
+		if v.Volume.MountPath == "" {
+			c.fail(joinPath(at, "mountPath"), nil, "is required")
+		} else {
+			c.absolute(joinPath(at, "mountPath"), v.Volume.MountPath)
+			if mounts[v.Volume.MountPath] {
+				c.fail(joinPath(at, "mountPath"), v.Volume.MountPath, "another volume is mounted there; choose another path")
+			}
+			mounts[v.Volume.MountPath] = true
+		}
+		if strings.Contains(v.Volume.MountPath, ":") || strings.Contains(v.Volume.HostPath, ":") {
+			c.fail(at, nil, "paths of volumes must not contain ':'")
+		}
+		if v.Volume.HostPath != "" {
+			c.absolute(joinPath(at, "hostPath"), v.Volume.HostPath)
+			c.variables(joinPath(at, "hostPath"), v.Volume.HostPath, s)
+		}
+		if v.Volume.SubPath != "" {
+			c.warn(joinPath(at, "subPath"), "has no effect; write it at the end of hostPath")
+		}
+	}
+}
+
+// configRefs checks what a task takes from configmaps and secrets; file checks
+// a path in the way of the task's kind.
+func (c *checker) configRefs(path string, configs []ConfigRef, secrets []SecretRef, file func(at, path string)) {
+	for i, r := range configs {
+		at := indexPath(joinPath(path, "configmaps"), i)
+		c.label(joinPath(at, "name"), r.Name)
+		c.dataItems(joinPath(at, "items"), r.Items, file)
+	}
+	for i, r := range secrets {
+		at := indexPath(joinPath(path, "secrets"), i)
+		c.label(joinPath(at, "secretName"), r.SecretName)
+		c.dataItems(joinPath(at, "items"), r.Items, file)
+	}
+}
+
+func (c *checker) dataItems(path string, items []DataItem, file func(at, path string)) {
+	for i, item := range items {
+		at := indexPath(path, i)
+		c.required(joinPath(at, "dataKey"), item.DataKey)
+		known := c.oneOf(joinPath(at, "type"), item.Type, DataEnv, DataFile)
+		target := joinPath(at, "keyOrPath")
+		if !c.required(target, item.KeyOrPath) || !known {
+			continue
+		}
+		if item.Type == DataEnv {
+			c.envName(target, item.KeyOrPath)
+		} else {
+			file(target, item.KeyOrPath)
+		}
+		c.account(joinPath(at, "user"), item.User)
+		if item.SubPath != "" {
+			c.warn(joinPath(at, "subPath"), "has no effect")
+		}
+	}
+}
+
+// account refuses what cannot be the name or number of a user.
+func (c *checker) account(path, user string) {
+	if strings.ContainsAny(user, ":/ \t\r\n\x00") || strings.HasPrefix(user, "-") || len(user) > 64 {
+		c.fail(path, user, "is not the name of a user")
+	}
+}

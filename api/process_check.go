@@ -1,0 +1,85 @@
+package api
+
+import "strings"
+
+// DefaultWorkPath is the work path of a process that names none.
+const DefaultWorkPath = "${work_base_dir}/${namespace}.${processname}.${instanceid}"
+
+func (p *Process) setDefaults() {
+	if p.WorkPath == "" {
+		p.WorkPath = DefaultWorkPath
+	}
+	for i := range p.URIs {
+		u := &p.URIs[i]
+		if u.OutputDir == "" {
+			u.OutputDir = "${workPath}"
+		}
+		if u.PullPolicy == "" {
+			u.PullPolicy = PullIfNotPresent
+		}
+	}
+	setPortDefaults(p.Ports)
+	setHealthDefaults(p.HealthChecks)
+	p.Resources.setDefaults()
+}
+
+func (c *checker) process(path string, p *Process, names map[string]bool) {
+	c.taskName(path, p.Name, names)
+	if c.required(joinPath(path, "procName"), p.ProcName) && strings.ContainsAny(p.ProcName, "/\n") {
+		c.fail(joinPath(path, "procName"), p.ProcName, "must be the base name of the program, without directories")
+	}
+	c.account(joinPath(path, "user"), p.User)
+	ports := portNames(p.Ports)
+	s := processScope(ports)
+
+	// Neither may refer to itself, and workPath, which is settled first, not to pidFile.
+	c.processPath(joinPath(path, "workPath"), p.WorkPath, s.without(varWorkPath, varPidFile), false)
+	if p.PidFile != "" {
+		c.processPath(joinPath(path, "pidFile"), p.PidFile, s.without(varPidFile), true)
+	}
+	if p.PidFile == "" {
+		s = s.without(varPidFile)
+	}
+	c.uris(joinPath(path, "uris"), p.URIs, s)
+	c.required(joinPath(path, "startCmd"), p.StartCmd)
+	for _, f := range []struct{ key, value string }{
+		{"startCmd", p.StartCmd}, {"stopCmd", p.StopCmd}, {"checkCmd", p.CheckCmd},
+		{"restartCmd", p.RestartCmd}, {"reloadCmd", p.ReloadCmd}, {"killCmd", p.KillCmd},
+		{"logPath", p.LogPath}, {"cfgPath", p.CfgPath},
+	} {
+		if c.text(joinPath(path, f.key), f.value) {
+			c.variables(joinPath(path, f.key), f.value, s)
+		}
+	}
+	c.seconds(joinPath(path, "startGracePeriod"), int64(p.StartGracePeriod))
+	c.env(joinPath(path, "env"), p.Env, s)
+	c.ports(joinPath(path, "ports"), p.Ports)
+	c.healthChecks(joinPath(path, "healthChecks"), p.HealthChecks, ports, s)
+	c.resources(joinPath(path, "resources"), &p.Resources, false)
+	c.configRefs(path, p.ConfigMaps, p.Secrets, func(at, file string) { c.processPath(at, file, s, true) })
+}
+
+// processPath checks a path that may begin with a variable. A relative one
+// belongs to the work path, where that makes sense.
+func (c *checker) processPath(at, value string, s scope, relative bool) {
+	if !c.text(at, value) {
+		return
+	}
+	c.variables(at, value, s)
+	c.noParents(at, value)
+	if !relative && !strings.HasPrefix(value, "/") && !strings.HasPrefix(value, "${work_base_dir}") && !strings.HasPrefix(value, "${run_base_dir}") {
+		c.fail(at, value, "must begin with /, ${work_base_dir} or ${run_base_dir}")
+	}
+}
+
+func (c *checker) uris(path string, uris []URI, s scope) {
+	for i, u := range uris {
+		at := indexPath(path, i)
+		c.address(joinPath(at, "value"), u.Value, "file", "http", "https")
+		c.variables(joinPath(at, "value"), u.Value, s)
+		c.processPath(joinPath(at, "outputDir"), u.OutputDir, s, true)
+		c.oneOf(joinPath(at, "pullPolicy"), u.PullPolicy, PullAlways, PullIfNotPresent)
+		c.text(joinPath(at, "user"), u.User)
+		c.text(joinPath(at, "pwd"), u.Pwd)
+	}
+}
