@@ -7,4 +7,6 @@ const defaultServer = "http://127.0.0.1:7070"
 
 func (a *app) serveCommands() []*cobra.Command { return nil }
 
-func (a *app) workCommands() []*cobra.Command { return nil }
+func (a *app) workCommands() []*cobra.Command {
+	return []*cobra.Command{a.validateCommand()}
+}
