@@ -36,6 +36,8 @@ type update struct {
 	// times counts how often it went by that connection.
 	times  int
 	resend *timer
+	// over is set once the update is acknowledged or given up.
+	over bool
 }
 
 // sent is what became of the update in hand.
@@ -97,6 +99,9 @@ func (e *Executor) sent(m sent) {
 	if u == nil {
 		return
 	}
+	if u.over {
+		return // the acknowledgement came before the answer
+	}
 	if m.err == nil {
 		e.updates.failed = 0
 		e.awaitAcknowledgement(u)
@@ -122,7 +127,8 @@ func (e *Executor) sent(m sent) {
 func (e *Executor) awaitAcknowledgement(u *update) {
 	wait := resendAfter << min(u.times-1, 6)
 	e.timers.stop(u.resend)
-	u.resend = e.timers.after(wait, func() {
+	var again func()
+	again = func() {
 		u.resend = nil
 		if e.conn.up && u.generation == e.conn.generation && e.updates.busy == nil {
 			e.log.Warn("update not acknowledged, sending it again", "task", u.task.id, "after", wait)
@@ -130,10 +136,11 @@ func (e *Executor) awaitAcknowledgement(u *update) {
 			e.updates.busy = u
 			u.times = times + 1
 			e.updates.outbox <- u.status
-		} else if u.generation != 0 {
-			e.awaitAcknowledgement(u)
+		} else {
+			u.resend = e.timers.after(time.Second, again)
 		}
-	})
+	}
+	u.resend = e.timers.after(wait, again)
 }
 
 // acknowledged handles ACKNOWLEDGED. One for an update that is not waiting, such
@@ -162,6 +169,7 @@ func (e *Executor) settled(u *update) {
 }
 
 func (e *Executor) drop(u *update) {
+	u.over = true
 	e.timers.stop(u.resend)
 	for i := range e.updates.list {
 		if e.updates.list[i] == u {
@@ -187,8 +195,9 @@ func terminal(s mesos.TaskState) bool {
 	switch s {
 	case mesos.TASK_FINISHED, mesos.TASK_FAILED, mesos.TASK_KILLED, mesos.TASK_ERROR, mesos.TASK_LOST, mesos.TASK_DROPPED, mesos.TASK_GONE:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // newUUID returns 16 raw bytes, random, of version 4 (RFC 9562).

@@ -1,0 +1,145 @@
+package executor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+// scripted is a Runtime that does what a test says and remembers what was asked of it.
+type scripted struct {
+	mu    sync.Mutex
+	calls []string
+	tasks map[string]*Task
+	exits map[string]chan Exit
+
+	// These may be set by the test; nil means success. They run without the lock.
+	prepare func(ctx context.Context, t *Task, progress func(string)) error
+	create  func(ctx context.Context, t *Task) error
+	start   func(ctx context.Context, id string) error
+	wait    func(ctx context.Context, id string) error
+	stop    func(ctx context.Context, id string, grace time.Duration) error
+	remove  func(ctx context.Context, id string) error
+	ips     []string
+	output  string
+}
+
+func newScripted() *scripted {
+	return &scripted{tasks: map[string]*Task{}, exits: map[string]chan Exit{}}
+}
+
+func (r *scripted) record(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, fmt.Sprintf(format, args...))
+}
+
+func (r *scripted) called() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.calls)
+}
+
+func (r *scripted) has(call string) bool { return slices.Contains(r.called(), call) }
+
+// task returns what Create was given.
+func (r *scripted) task(id string) *Task {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tasks[id]
+}
+
+// exit ends a task from outside.
+func (r *scripted) exit(id string, x Exit) {
+	r.mu.Lock()
+	ch := r.exits[id]
+	r.mu.Unlock()
+	if ch == nil {
+		return
+	}
+	if x.At.IsZero() {
+		x.At = time.Now()
+	}
+	select {
+	case ch <- x:
+	default:
+	}
+}
+
+func (r *scripted) Prepare(ctx context.Context, t *Task, progress func(string)) error {
+	r.record("prepare %s", t.ID)
+	if r.prepare != nil {
+		return r.prepare(ctx, t, progress)
+	}
+	return ctx.Err()
+}
+
+func (r *scripted) Create(ctx context.Context, t *Task) error {
+	r.record("create %s", t.ID)
+	if r.create != nil {
+		if err := r.create(ctx, t); err != nil {
+			return err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tasks[t.ID] = t
+	r.exits[t.ID] = make(chan Exit, 1)
+	return ctx.Err()
+}
+
+func (r *scripted) Start(ctx context.Context, id string) (Started, error) {
+	r.record("start %s", id)
+	if r.start != nil {
+		if err := r.start(ctx, id); err != nil {
+			return Started{}, err
+		}
+	}
+	return Started{Pid: 42, IPs: r.ips, At: time.Now()}, ctx.Err()
+}
+
+func (r *scripted) Wait(ctx context.Context, id string) (Exit, error) {
+	r.record("wait %s", id)
+	if r.wait != nil {
+		if err := r.wait(ctx, id); err != nil {
+			return Exit{}, err
+		}
+	}
+	r.mu.Lock()
+	ch := r.exits[id]
+	r.mu.Unlock()
+	select {
+	case x := <-ch:
+		return x, nil
+	case <-ctx.Done():
+		return Exit{}, ctx.Err()
+	}
+}
+
+func (r *scripted) Signal(context.Context, string, os.Signal) error { return nil }
+
+func (r *scripted) Stop(ctx context.Context, id string, grace time.Duration) error {
+	r.record("stop %s %s", id, grace)
+	if r.stop != nil {
+		if err := r.stop(ctx, id, grace); err != nil {
+			return err
+		}
+	}
+	r.exit(id, Exit{Known: true, Signal: 15})
+	return ctx.Err()
+}
+
+func (r *scripted) Tail(context.Context, string, int) (string, error) { return r.output, nil }
+
+func (r *scripted) Remove(ctx context.Context, id string) error {
+	r.record("remove %s", id)
+	if r.remove != nil {
+		return r.remove(ctx, id)
+	}
+	return nil
+}
+
+func (r *scripted) List(context.Context) ([]string, error) { return nil, nil }
