@@ -39,7 +39,10 @@ type Options struct {
 	// Abandoned tells whether something of a dead executor still waits to be
 	// removed from this agent; ports may then become free by themselves. May be nil.
 	Abandoned func() (bool, error)
-	Log       *slog.Logger
+	// Idle is called beside the loop when nothing is left to do but to wait for
+	// the tasks, for example to give memory back. May be nil.
+	Idle func()
+	Log  *slog.Logger
 }
 
 // Executor is one executor of one framework on one agent.
@@ -65,6 +68,11 @@ type Executor struct {
 
 	tasks map[string]*task
 	order []*task
+
+	// calm is running while all tasks run and no update waits; relaxed is set
+	// once Idle was called for that.
+	calm    *timer
+	relaxed bool
 
 	// closing is set once everything is to end; result is what Run returns.
 	closing bool
@@ -136,6 +144,7 @@ func (e *Executor) Run(ctx context.Context) error {
 		}
 		e.flush()
 		e.leaveWhenDone()
+		e.idle()
 	}
 	return e.result
 }
@@ -293,6 +302,28 @@ func (e *Executor) shutdown(why string, result error) {
 	for _, t := range e.order {
 		g := min(limit, t.ownGrace())
 		e.kill(t, &killCause{message: why, grace: &g})
+	}
+}
+
+// calmFor is how long nothing must have happened before Idle is called.
+const calmFor = time.Second
+
+// idle calls Options.Idle once all tasks have been running for a moment.
+func (e *Executor) idle() {
+	calm := len(e.tasks) > 0 && len(e.updates.list) == 0
+	for _, t := range e.order {
+		calm = calm && (t.state == stateRunning || t.state == stateDone)
+	}
+	switch {
+	case e.opts.Idle == nil:
+	case !calm:
+		e.timers.stop(e.calm)
+		e.calm, e.relaxed = nil, false
+	case e.calm == nil && !e.relaxed:
+		e.calm = e.timers.after(calmFor, func() {
+			e.calm, e.relaxed = nil, true
+			e.workers.Go(e.opts.Idle)
+		})
 	}
 }
 

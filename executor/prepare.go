@@ -25,7 +25,7 @@ func (e *Executor) prepare(ctx context.Context, id string, spec *api.TaskSpec, f
 	}
 	expanded := spec
 	if !foreign {
-		if expanded, err = e.expand(ctx, rt, spec); err != nil {
+		if expanded, err = expand(ctx, rt, spec); err != nil {
 			return prepared{runtime: rt}, err
 		}
 	}
@@ -40,15 +40,17 @@ func (e *Executor) prepare(ctx context.Context, id string, spec *api.TaskSpec, f
 	return prepared{rt, run}, rt.Prepare(ctx, run, progress)
 }
 
-// taskEnv is the complete environment of a task: what Tandem promises, then the
-// PORT family, then the user's own, which win. Nothing of the executor's own
-// environment is in it: that holds the agent's settings and was meant for us.
+// taskEnv is the complete environment of a task: the PORT family, the user's own
+// variables, and what Tandem promises, which nothing a user wrote replaces.
+// Nothing of the executor's own environment is in it: that holds the agent's
+// settings and was meant for us.
 func taskEnv(id, executorID, sandbox string, s *api.TaskSpec) []string {
 	pod := s.Taskgroup.ID
 	if pod == "" {
 		pod = executorID
 	}
-	vars := []api.TaskEnvVar{
+	vars := append(network.PortEnv(s.Ports), s.Env...)
+	vars = append(vars, []api.TaskEnvVar{
 		{Name: "BCS_POD_ID", Value: pod},
 		{Name: "BCS_TASK_ID", Value: id},
 		{Name: "BCS_NODE_IP", Value: s.NodeIP},
@@ -56,9 +58,7 @@ func taskEnv(id, executorID, sandbox string, s *api.TaskSpec) []string {
 		// once it runs; such a task finds it on its interface.
 		{Name: "BCS_CONTAINER_IP", Value: s.NodeIP},
 		{Name: "MESOS_SANDBOX", Value: sandbox},
-	}
-	vars = append(vars, network.PortEnv(s.Ports)...)
-	vars = append(vars, s.Env...)
+	}...)
 	last := make(map[string]int, len(vars))
 	for i, v := range vars {
 		last[v.Name] = i

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"tandem/api"
+	"tandem/executor"
+	"tandem/executor/agentlink"
+	"tandem/executor/container"
+	"tandem/internal/journal"
+)
+
+// ownPatience is how long the journal's lock of our id may be held by the
+// reaper, which takes it while it removes what a dead executor of the same id left.
+const ownPatience = 30 * time.Second
+
+// serve wires the executor and runs it to its end.
+func serve(ctx context.Context, o *options, cfg executor.Config, log *slog.Logger) error {
+	j, err := journal.Open(filepath.Join(o.dataDir, "journal"))
+	if err != nil {
+		return fmt.Errorf("data directory %s: %w", o.dataDir, err)
+	}
+	owner, err := own(ctx, j, cfg.ExecutorID)
+	if err != nil {
+		return err
+	}
+	// The lock goes last: from then on the reaper takes what is left.
+	defer func() {
+		if err := owner.Close(); err != nil {
+			log.Error("journal", "error", err)
+		}
+	}()
+	e := executor.New(executor.Options{
+		Config: cfg,
+		Link: agentlink.New(agentlink.Config{
+			Endpoint: cfg.Endpoint, DomainSocket: cfg.DomainSocket, TLS: cfg.TLS, Token: cfg.Token,
+			FrameworkID: cfg.FrameworkID, ExecutorID: cfg.ExecutorID,
+		}),
+		Runtimes: map[api.TaskKind]func() (executor.Runtime, error){
+			api.TaskContainer: func() (executor.Runtime, error) {
+				return container.New(container.Options{
+					Host: o.dockerHost, Journal: owner, PublishAddress: o.publishAddress, Logger: log,
+					Deny: []string{o.processdSocket, o.dataDir},
+				})
+			},
+		},
+		PublishAddress: o.publishAddress,
+		Abandoned: func() (bool, error) {
+			records, err := j.Abandoned()
+			return len(records) > 0, err
+		},
+		Idle: debug.FreeOSMemory,
+		Log:  log,
+	})
+	return e.Run(ctx)
+}
+
+// own takes the executor's lock in the journal, waiting while the reaper has it.
+func own(ctx context.Context, j *journal.Journal, id string) (*journal.Owner, error) {
+	ctx, cancel := context.WithTimeout(ctx, ownPatience)
+	defer cancel()
+	for {
+		owner, err := j.Own(id)
+		if !errors.Is(err, journal.ErrOwned) {
+			return owner, err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("another executor of the same id runs on this agent: %w", err)
+		}
+	}
+}
