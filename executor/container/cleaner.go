@@ -13,7 +13,7 @@ import (
 
 // settle is how long a container may still appear after its record was written:
 // an engine goes on making what a client that has died since asked it for.
-const settle = 30 * time.Second
+const settle = 10 * time.Second
 
 // NewCleaner returns the undoing of one journal record of kind Kind, for the
 // process daemon to call for the records of dead executors. It removes the

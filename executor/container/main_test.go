@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -51,7 +52,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	docker.Close()
-	if err := goleak.Find(goleak.IgnoreTopFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreTopFunction("net/http.(*persistConn).writeLoop")); err != nil && code == 0 {
+	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
@@ -67,7 +68,7 @@ func importImage(ctx context.Context) error {
 		}
 	}
 	if busybox == "" {
-		return fmt.Errorf("no /bin/busybox: install busybox-static")
+		return errors.New("no /bin/busybox: install busybox-static")
 	}
 	bin, err := os.ReadFile(busybox)
 	if err != nil {

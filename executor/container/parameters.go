@@ -1,6 +1,7 @@
 package container
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -47,14 +48,14 @@ func parseParameters(errs *api.Errors, params []api.TaskParameter) parameters {
 			out.shmSize, err = parseMegabytes(p.Value)
 		case "ip":
 			if _, err = netip.ParseAddr(p.Value); err != nil {
-				err = fmt.Errorf("is no IP address")
+				err = errors.New("is no IP address")
 			}
 			out.ip = p.Value
 		case "ipc":
 			switch p.Value {
 			case "private", "shareable", "none", "host":
 			default:
-				err = fmt.Errorf("is unknown; use private, shareable, none or host")
+				err = errors.New("is unknown; use private, shareable, none or host")
 			}
 			out.ipc = p.Value
 		case "net":
@@ -79,14 +80,14 @@ func parseBool(s string) (bool, error) {
 	}
 	b, err := strconv.ParseBool(strings.ToLower(s))
 	if err != nil {
-		return false, fmt.Errorf("is neither true nor false")
+		return false, errors.New("is neither true nor false")
 	}
 	return b, nil
 }
 
 // parseUlimit reads name=soft or name=soft:hard; -1 means unlimited.
 func parseUlimit(s string) (engine.Ulimit, error) {
-	bad := fmt.Errorf("is no limit; write it as nofile=1024 or nofile=1024:2048")
+	bad := errors.New("is no limit; write it as nofile=1024 or nofile=1024:2048")
 	name, value, ok := strings.Cut(s, "=")
 	if !ok || name == "" {
 		return engine.Ulimit{}, bad
@@ -103,7 +104,7 @@ func parseUlimit(s string) (engine.Ulimit, error) {
 		}
 	}
 	if hard != -1 && (soft == -1 || soft > hard) {
-		return engine.Ulimit{}, fmt.Errorf("has a soft limit above the hard one; exchange them")
+		return engine.Ulimit{}, errors.New("has a soft limit above the hard one; exchange them")
 	}
 	return engine.Ulimit{Name: strings.TrimSpace(name), Soft: soft, Hard: hard}, nil
 }
@@ -112,7 +113,7 @@ func parseUlimit(s string) (engine.Ulimit, error) {
 func parseMegabytes(s string) (int64, error) {
 	mb, err := strconv.ParseInt(strings.TrimSpace(s), 10, 32)
 	if err != nil || mb <= 0 {
-		return 0, fmt.Errorf("is no size; write a number of megabytes, such as 64")
+		return 0, errors.New("is no size; write a number of megabytes, such as 64")
 	}
 	return mb << 20, nil
 }

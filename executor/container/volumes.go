@@ -57,8 +57,8 @@ func (r *Runtime) denied(path string) string {
 	path = resolve(path)
 	for _, list := range [][]string{{r.engine.SocketPath()}, defaultDeny, r.opt.Deny} {
 		for _, socket := range list {
-			real := resolve(socket)
-			if path == "/" || real == path || strings.HasPrefix(real, path+"/") {
+			actual := resolve(socket)
+			if path == "/" || actual == path || strings.HasPrefix(actual, path+"/") {
 				return socket
 			}
 		}
@@ -71,8 +71,8 @@ func resolve(path string) string {
 	path = filepath.Clean(path)
 	rest := ""
 	for p := path; ; p = filepath.Dir(p) {
-		if real, err := filepath.EvalSymlinks(p); err == nil {
-			return filepath.Join(real, rest)
+		if actual, err := filepath.EvalSymlinks(p); err == nil {
+			return filepath.Join(actual, rest)
 		}
 		if p == "/" || p == "." {
 			return path

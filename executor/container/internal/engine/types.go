@@ -23,7 +23,7 @@ type Spec struct {
 // HostConfig is what the container gets of the machine.
 type HostConfig struct {
 	NetworkMode    string                   `json:",omitempty"`
-	IpcMode        string                   `json:",omitempty"` //nolint:revive // the engine's spelling
+	IpcMode        string                   `json:",omitempty"`
 	Privileged     bool                     `json:",omitempty"`
 	Mounts         []Mount                  `json:",omitempty"`
 	PortBindings   map[string][]PortBinding `json:",omitempty"`
