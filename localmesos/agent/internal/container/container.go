@@ -248,6 +248,10 @@ func (c *Container) Signal(sig syscall.Signal) error {
 	return c.process.Signal(sig)
 }
 
+// Kill sends SIGKILL to all processes of the container, without waiting for
+// their end.
+func (c *Container) Kill() error { return c.group.Kill() }
+
 // Destroy kills all processes of the container, waits until none is left and
 // removes its cgroup.
 func (c *Container) Destroy(ctx context.Context) error {

@@ -134,6 +134,14 @@ func (m *Manager) Front(key Key) (Update, bool) {
 	return Update{}, false
 }
 
+// Latest is the state of the newest update of a task that is not acknowledged.
+func (m *Manager) Latest(key Key) mesos.TaskState {
+	if s := m.streams[key]; s != nil && len(s.pending) > 0 {
+		return s.pending[len(s.pending)-1].Status.GetState()
+	}
+	return mesos.TASK_UNKNOWN
+}
+
 // Keys lists the tasks with updates that are not acknowledged.
 func (m *Manager) Keys() []Key {
 	var out []Key

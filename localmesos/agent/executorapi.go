@@ -1,0 +1,204 @@
+package agent
+
+import (
+	"net/http"
+	"slices"
+
+	mesos "github.com/mesos/mesos-go/api/v1/lib"
+	xexec "github.com/mesos/mesos-go/api/v1/lib/executor"
+
+	"tandem/localmesos/internal/wire"
+	"tandem/localmesos/link"
+)
+
+// executorAPI is the v1 executor API.
+func (a *Agent) executorAPI(w http.ResponseWriter, r *http.Request) {
+	call := &xexec.Call{}
+	present, e := wire.ReadCall(w, r, call)
+	if e == nil {
+		e = validateCall(call, present)
+	}
+	var mt wire.MediaType
+	if e == nil && call.Type == xexec.Call_SUBSCRIBE {
+		mt, e = wire.ResponseType(r.Header)
+	}
+	if e != nil {
+		e.Write(w)
+		return
+	}
+	if call.Type == xexec.Call_HEARTBEAT {
+		wire.Accepted(w)
+		return
+	}
+	var stream *wire.Stream
+	ok := a.loop.do(r.Context(), func() { stream, e = a.executorCall(call, mt) })
+	switch {
+	case !ok:
+		// The agent ends, or the client is gone: as if nothing had been answered.
+		panic(http.ErrAbortHandler)
+	case e != nil:
+		e.Write(w)
+	case stream != nil:
+		stream.Serve(a.ctx, w, nil)
+		if a.ctx.Err() != nil {
+			// A stream that the agent's end cuts must not look like one that it finished.
+			panic(http.ErrAbortHandler)
+		}
+		a.loop.post(func() { a.streamEnded(call.FrameworkID.Value, call.ExecutorID.Value, stream) })
+	default:
+		wire.Accepted(w)
+	}
+}
+
+// validateCall checks what can be checked without knowing the executor.
+func validateCall(c *xexec.Call, present wire.Present) *wire.Error {
+	bad := func(format string, args ...any) *wire.Error {
+		return wire.Errorf(http.StatusBadRequest, "Failed to validate Executor::Call: "+format, args...)
+	}
+	expect := func(field string) *wire.Error { return bad("Expecting '%s' to be present", field) }
+	switch {
+	case !present["type"]:
+		return expect("type")
+	case c.Type == xexec.Call_SUBSCRIBE && c.Subscribe == nil:
+		return expect("subscribe")
+	case c.Type == xexec.Call_MESSAGE && c.Message == nil:
+		return expect("message")
+	case c.Type != xexec.Call_UPDATE:
+		return nil
+	case c.Update == nil:
+		return expect("update")
+	}
+	s := &c.Update.Status
+	const uuidLength = 16
+	switch {
+	case s.UUID == nil:
+		return expect("uuid")
+	case len(s.UUID) != uuidLength:
+		return bad("Not a valid UUID")
+	case s.ExecutorID != nil && s.ExecutorID.Value != c.ExecutorID.Value:
+		return bad("ExecutorID in Call: %s does not match ExecutorID in TaskStatus: %s", c.ExecutorID.Value, s.ExecutorID.Value)
+	case s.Source == nil || *s.Source != mesos.SOURCE_EXECUTOR:
+		return bad("Received Call from executor %s of framework %s with invalid source, expecting 'SOURCE_EXECUTOR'",
+			c.ExecutorID.Value, c.FrameworkID.Value)
+	case s.GetState() == mesos.TASK_STAGING:
+		return bad("Received TASK_STAGING from executor %s of framework %s which is not allowed",
+			c.ExecutorID.Value, c.FrameworkID.Value)
+	}
+	return nil
+}
+
+// executorCall acts on a call. It returns the stream of a SUBSCRIBE.
+func (a *Agent) executorCall(c *xexec.Call, mt wire.MediaType) (*wire.Stream, *wire.Error) {
+	fw := a.frameworks[c.FrameworkID.Value]
+	if fw == nil {
+		return nil, wire.Errorf(http.StatusBadRequest, "Framework cannot be found")
+	}
+	e := fw.executors[c.ExecutorID.Value]
+	if e == nil {
+		return nil, wire.Errorf(http.StatusBadRequest, "Executor cannot be found")
+	}
+	switch c.Type {
+	case xexec.Call_SUBSCRIBE:
+		stream := wire.NewStream(mt)
+		if err := a.subscribe(e, c.Subscribe, stream); err != nil {
+			return nil, err
+		}
+		return stream, nil
+	case xexec.Call_UPDATE:
+		if err := a.executorUpdate(e, c.Update.Status); err != nil {
+			a.log.Error("an update could not be recorded", "executor", e.key(), "error", err)
+			return nil, wire.Errorf(http.StatusInternalServerError, "Failed to handle status update: %v", err)
+		}
+		return nil, nil
+	case xexec.Call_MESSAGE:
+		a.tell(&link.Call{Type: link.CallMessage, Message: &link.FrameworkMessage{
+			FrameworkID: c.FrameworkID, ExecutorID: c.ExecutorID.Value, Data: c.Message.Data}})
+		return nil, nil
+	default:
+		return nil, wire.Errorf(http.StatusNotImplemented, "501 Not Implemented.")
+	}
+}
+
+// subscribe takes an executor up, for the first time or again.
+func (a *Agent) subscribe(e *executor, s *xexec.Call_Subscribe, stream *wire.Stream) *wire.Error {
+	if e.fw.ending || !e.step(subscribes) {
+		// It may be one that was asked to end before it was there.
+		a.log.Info("an executor subscribes that is to end", "executor", e.key(), "state", e.state)
+		stream.Send(&xexec.Event{Type: xexec.Event_SHUTDOWN})
+		if e.stream != nil {
+			e.stream.Close()
+		}
+		e.stream = stream
+		return nil
+	}
+	if e.stopWait != nil {
+		e.stopWait()
+		e.stopWait = nil
+	}
+	if e.stream != nil {
+		a.log.Info("an executor subscribes again; its first stream ends", "executor", e.key())
+		e.stream.Close()
+	}
+	e.stream, e.awaited = stream, false
+	if !e.subscribed {
+		e.subscribed = true
+		if err := a.saveExecutor(e); err != nil {
+			a.log.Error("an executor cannot be recorded", "executor", e.key(), "error", err)
+		}
+	}
+	a.log.Info("an executor subscribed", "executor", e.key(), "container", e.run.Container)
+	a.send(e, &xexec.Event{Type: xexec.Event_SUBSCRIBED, Subscribed: &xexec.Event_Subscribed{ExecutorInfo: e.info,
+		FrameworkInfo: e.fw.info, AgentInfo: a.info, ContainerID: &mesos.ContainerID{Value: e.run.Container}}})
+	for i := range s.UnacknowledgedUpdates {
+		if err := a.executorUpdate(e, s.UnacknowledgedUpdates[i].Status); err != nil {
+			a.log.Error("an update could not be recorded; the executor will send it again", "executor", e.key(), "error", err)
+		}
+	}
+	a.settleInherited(e, s.UnacknowledgedTasks)
+	a.deliver(e)
+	for _, t := range e.order {
+		if k := t.kill; k != nil {
+			t.kill = nil
+			if t.live() {
+				a.sendKill(e, k)
+			}
+		}
+	}
+	return nil
+}
+
+// settleInherited ends the tasks that an earlier agent took and did not hand
+// over before it died: the executor knows nothing of them.
+func (a *Agent) settleInherited(e *executor, known []mesos.TaskInfo) {
+	for _, t := range e.order {
+		if !t.inherited {
+			continue
+		}
+		t.inherited = false
+		if t.phase != launched || t.state != mesos.TASK_STAGING {
+			continue
+		}
+		if slices.ContainsFunc(known, func(k mesos.TaskInfo) bool { return k.TaskID.Value == t.id() }) {
+			continue
+		}
+		s := status{mesos.TASK_LOST, mesos.REASON_AGENT_RESTARTED, "Task launched during agent restart"}
+		if e.fw.partitionAware() {
+			s.state = mesos.TASK_DROPPED
+		}
+		a.agentUpdate(e.fw.id, e, e.id, t.id(), s)
+	}
+}
+
+// send gives an executor an event, if it is connected.
+func (a *Agent) send(e *executor, ev *xexec.Event) {
+	if e.stream == nil || !e.stream.Send(ev) {
+		a.log.Debug("an event is dropped: the executor is not connected", "executor", e.key(), "type", ev.Type)
+	}
+}
+
+// streamEnded forgets the stream of an executor that has gone away.
+func (a *Agent) streamEnded(framework, id string, s *wire.Stream) {
+	if fw := a.frameworks[framework]; fw != nil && fw.executors[id] != nil && fw.executors[id].stream == s {
+		fw.executors[id].stream = nil
+	}
+}
