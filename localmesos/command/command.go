@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tandem/localmesos/agent"
 	"tandem/localmesos/master"
 )
 
@@ -46,6 +47,54 @@ underscores or dashes. For a cluster run Apache Mesos.`,
 			fmt.Fprintf(c.ErrOrStderr(), "mesos master at %s\n", m.URL())
 			<-ctx.Done()
 			return m.Close()
+		},
+	}
+	flags.Register(c.Flags())
+	return c
+}
+
+// NewAgentCommand returns the command "agent".
+func NewAgentCommand() *cobra.Command {
+	flags := agent.DefaultFlags()
+	c := &cobra.Command{
+		Use:   "agent",
+		Short: "Run a Mesos-compatible agent for one machine",
+		Long: `Run a Mesos-compatible agent for one machine and for tests.
+
+It starts executors as processes in sandboxes below the work directory, speaks
+the v1 executor API of Apache Mesos and takes its flags, with underscores or
+dashes. It talks to the master of this program only. SIGTERM and SIGINT end the
+agent and leave executors of frameworks that checkpoint to the next agent;
+SIGUSR1 ends all executors first and gives the agent's id up.`,
+		Example: `  tandem mesos agent --master=127.0.0.1:5050 --work_dir=/var/lib/tandem/mesos-agent
+  tandem mesos agent --master=127.0.0.1:5050 --work-dir ./agent --ip 127.0.0.2 --hostname node-2 \
+    --resources='cpus:4;mem:4096;disk:10240;ports:[31000-32000]' --attributes='zone:a;rack:r1'`,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(c *cobra.Command, _ []string) error {
+			flags.Logger = slog.Default()
+			warn(c, agent.Ignored(c.Flags()))
+			a, err := agent.New(flags)
+			if err != nil {
+				return err
+			}
+			ctx, stop := untilSignal(c)
+			defer stop()
+			leave := make(chan os.Signal, 1)
+			signal.Notify(leave, syscall.SIGUSR1)
+			defer signal.Stop(leave)
+			if err := a.Start(ctx); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "mesos agent at %s\n", a.URL())
+			select {
+			case <-ctx.Done():
+				return a.Close()
+			case <-leave:
+				return a.Shutdown(ctx)
+			case <-a.Done():
+				return a.Err()
+			}
 		},
 	}
 	flags.Register(c.Flags())

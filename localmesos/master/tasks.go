@@ -119,7 +119,7 @@ func (t *task) record(s mesos.TaskStatus) {
 // statusUpdate handles an update from an agent: it is forwarded even when the task is not known.
 func (m *Master) statusUpdate(a *agent, u link.StatusUpdate) {
 	f := m.frameworks[u.FrameworkID.Value]
-	if f == nil {
+	if f == nil || u.Status.State == nil {
 		return
 	}
 	if t := f.tasks[u.Status.TaskID.Value]; t != nil && t.agent == a {
