@@ -86,6 +86,9 @@ func DecodeObject(raw []byte) (Object, error) {
 	return o, nil
 }
 
+// maxErrors is where the decoder gives up on a source.
+const maxErrors = 500
+
 // decoding gathers the documents, errors and warnings of one or several sources.
 type decoding struct {
 	opts  Options
@@ -112,20 +115,22 @@ func (d *decoding) result() ([]Document, []FieldError, error) {
 
 func (d *decoding) source(src []byte, source string, format Format) {
 	roots, serr := parse(src, format)
-	if serr != nil {
-		d.errs = append(d.errs, FieldError{Source: source, Line: serr.line, Column: serr.col, Message: serr.msg})
-		return
-	}
 	var nodes []*node
 	for _, r := range roots {
 		nodes = append(nodes, flatten(r)...)
 	}
-	if len(nodes) == 0 {
-		d.errs = append(d.errs, FieldError{Source: source, Message: "holds no document"})
-		return
-	}
 	for i, n := range nodes {
+		if len(d.errs) > maxErrors {
+			d.errs = append(d.errs, FieldError{Source: source, Message: "there are more errors than are shown"})
+			return
+		}
 		d.document(n, source, i+1, len(nodes))
+	}
+	switch {
+	case serr != nil:
+		d.errs = append(d.errs, FieldError{Source: source, Line: serr.line, Column: serr.col, Message: serr.msg})
+	case len(nodes) == 0:
+		d.errs = append(d.errs, FieldError{Source: source, Message: "holds no document"})
 	}
 }
 
@@ -192,15 +197,12 @@ func (d *decoding) document(n *node, source string, index, count int) {
 			return a.Column < b.Column
 		})
 	}
-	if m.found.full() {
-		m.found.errs = append(m.found.errs, FieldError{Line: 1 << 30, Message: "there are more errors than are shown"})
-	}
 	place(m.found.errs)
 	place(m.found.warns)
-	if m.found.full() {
-		m.found.errs[len(m.found.errs)-1].Line = 0
-	}
 	d.errs = append(d.errs, m.found.errs...)
+	if m.found.full() {
+		d.errs = append(d.errs, FieldError{Source: source, Line: n.line, Message: "the document has more errors than are shown"})
+	}
 	d.warns = append(d.warns, m.found.warns...)
 	if o != nil && len(m.found.errs) == 0 {
 		d.add(doc)

@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,8 +31,8 @@ func errorPaths(t *testing.T, src string, opts Options) []string {
 	if err == nil {
 		t.Fatalf("accepted:\n%s", src)
 	}
-	errs, ok := err.(Errors)
-	if !ok {
+	var errs Errors
+	if !errors.As(err, &errs) {
 		t.Fatalf("error of type %T: %v", err, err)
 	}
 	var paths []string

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sort"
+	"strconv"
 )
 
 // syntaxError is a fault that ends the reading of a source.
@@ -27,7 +28,8 @@ type jsonParser struct {
 	nodes int
 }
 
-// parseJSON reads all documents of a source: values one after the other.
+// parseJSON reads all documents of a source: values one after the other. With
+// an error it returns those before the fault.
 func parseJSON(src []byte) ([]*node, *syntaxError) {
 	p := &jsonParser{src: src, dec: json.NewDecoder(bytes.NewReader(src)), lines: lineStarts(src)}
 	p.dec.UseNumber()
@@ -38,14 +40,14 @@ func parseJSON(src []byte) ([]*node, *syntaxError) {
 			return docs, nil
 		}
 		if err != nil {
-			return nil, p.fault(err)
+			return docs, p.fault(err)
 		}
 		if len(docs) == MaxDocuments {
-			return nil, p.limit("more than %d documents in one source; split it", MaxDocuments)
+			return docs, p.limit("more than %d documents in one source; split it", MaxDocuments)
 		}
 		n, serr := p.value(tok, 0)
 		if serr != nil {
-			return nil, serr
+			return docs, serr
 		}
 		docs = append(docs, n)
 	}
@@ -60,7 +62,7 @@ func (p *jsonParser) value(tok json.Token, depth int) (*node, *syntaxError) {
 	switch v := tok.(type) {
 	case nil:
 	case bool:
-		n.kind, n.text = nodeBool, fmt.Sprint(v)
+		n.kind, n.text = nodeBool, strconv.FormatBool(v)
 	case json.Number:
 		n.kind, n.text = nodeNumber, v.String()
 	case string:

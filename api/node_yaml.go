@@ -24,12 +24,13 @@ type yamlParser struct {
 	open map[*yaml.Node]bool
 }
 
-// parseYAML reads all documents of a source; empty ones are left out.
+// parseYAML reads all documents of a source; empty ones are left out. With an
+// error it returns those before the fault.
 func parseYAML(src []byte) (docs []*node, serr *syntaxError) {
 	// The parser is not ours and reads what anyone wrote.
 	defer func() {
 		if r := recover(); r != nil {
-			docs, serr = nil, &syntaxError{line: 1, col: 1, msg: "not valid YAML: the parser gave up on it"}
+			serr = &syntaxError{line: 1, col: 1, msg: "not valid YAML: the parser gave up on it"}
 		}
 	}()
 	if e := checkYAMLSize(src); e != nil {
@@ -44,17 +45,17 @@ func parseYAML(src []byte) (docs []*node, serr *syntaxError) {
 			return docs, nil
 		}
 		if err != nil {
-			return nil, yamlFault(err)
+			return docs, yamlFault(err)
 		}
 		n, e := p.value(&y, 0)
 		if e != nil {
-			return nil, e
+			return docs, e
 		}
 		if n == nil || n.kind == nodeNull {
 			continue
 		}
 		if len(docs) == MaxDocuments {
-			return nil, yamlLimit(&y, "more than %d documents in one source; split it", MaxDocuments)
+			return docs, yamlLimit(&y, "more than %d documents in one source; split it", MaxDocuments)
 		}
 		docs = append(docs, n)
 	}
