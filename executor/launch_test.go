@@ -3,9 +3,9 @@ package executor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -238,7 +238,7 @@ func TestTakenPortIsNamedWithItsListener(t *testing.T) {
 		e := New(Options{Abandoned: c.abandoned})
 		began := time.Now()
 		err := e.awaitPorts(t.Context(), &c.run)
-		if err == nil || !strings.Contains(err.Error(), fmt.Sprint(port)) || !strings.Contains(err.Error(), "listens on 127.0.0.1") {
+		if err == nil || !strings.Contains(err.Error(), strconv.Itoa(port)) || !strings.Contains(err.Error(), "listens on 127.0.0.1") {
 			t.Errorf("%s: error %v, want one that names port %d and its listener", name, err, port)
 		}
 		if time.Since(began) > portsPatience/2 {

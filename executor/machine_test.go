@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -73,6 +74,7 @@ func TestWalkEveryCell(t *testing.T) {
 	for s := range stateCount {
 		for ev := range eventCount {
 			t.Run(fmt.Sprintf("%s × %s", s, ev), func(t *testing.T) {
+				t.Parallel()
 				synctest.Test(t, func(t *testing.T) { walk(t, s, ev) })
 			})
 		}
@@ -108,8 +110,8 @@ func walk(t *testing.T, s state, ev event) {
 	case eventExited:
 		a.exit, a.ended = &Exit{Known: true}, true
 	case eventFailed:
-		a.failure = fmt.Errorf("failed")
-	case eventAcknowledged, eventDeadline, eventDone, eventGo, eventUnknown:
+		a.failure = errors.New("failed")
+	default:
 	}
 	c := transitions[s][ev]
 	e.deliver(a, ev)

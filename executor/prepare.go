@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,17 @@ func (e *Executor) prepare(ctx context.Context, id string, spec *api.TaskSpec, f
 	sandbox := filepath.Join(e.cfg.Sandbox, "tasks", spec.Name)
 	if err := os.MkdirAll(sandbox, 0o755); err != nil {
 		return prepared{runtime: rt}, fmt.Errorf("make the task's sandbox: %w", err)
+	}
+	if foreign && expanded.Process != nil {
+		// A command of another framework runs in its sandbox, as with Mesos's own executor.
+		process := *expanded.Process
+		process.WorkPath = sandbox
+		process.URIs = slices.Clone(process.URIs)
+		for i := range process.URIs {
+			process.URIs[i].OutputDir = sandbox
+		}
+		in := *expanded
+		in.Process, expanded = &process, &in
 	}
 	run := &Task{
 		ID: id, Owner: e.cfg.ExecutorID, Spec: expanded, Sandbox: sandbox,
