@@ -28,14 +28,19 @@ type Limits struct {
 
 // Group is one task's control group.
 type Group struct {
-	tree   *Tree
-	name   string
-	leader procid.Identity
+	tree    *Tree
+	name    string
+	leaders []procid.Identity
 }
 
-// Lead tells the group its main process. Only ModeSession needs it: there the
-// group is that process's session.
-func (g *Group) Lead(id procid.Identity) { g.leader = id }
+// Lead tells the group a process that was put into it, the first one first.
+// Only ModeSession needs it: there the group is what is in the sessions of
+// these processes. Not to be called while another method runs.
+func (g *Group) Lead(id procid.Identity) {
+	if !id.IsZero() && !slices.Contains(g.leaders, id) {
+		g.leaders = append(g.leaders, id)
+	}
+}
 
 func (g *Group) dir(h *hierarchy) string { return filepath.Join(h.mount, g.tree.base, g.name) }
 
@@ -136,7 +141,7 @@ func (g *Group) Add(pid int) error {
 // are not among them.
 func (g *Group) Pids() ([]int, error) {
 	if g.tree.mode == ModeSession {
-		return sessionPids(g.leader)
+		return sessionPids(g.leaders)
 	}
 	var out []int
 	err := filepath.WalkDir(g.dir(g.tree.track), func(path string, d fs.DirEntry, err error) error {

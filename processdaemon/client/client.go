@@ -1,0 +1,219 @@
+// Package client calls the process daemon of the same agent. It is what the
+// executor links, so it stays small. It must never take a daemon that is away for
+// a task that is gone.
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"syscall"
+	"time"
+
+	"tandem/internal/unixhttp"
+	"tandem/processdaemon/protocol"
+)
+
+// DefaultSocket is where the daemon listens when nobody says otherwise.
+const DefaultSocket = "/run/tandem/processd.sock"
+
+// ErrUnavailable is wrapped by the error of a call that got no answer: the
+// daemon is not running, is being restarted, or broke off.
+var ErrUnavailable = errors.New("the process daemon does not answer")
+
+// Client calls one daemon. Its methods may be called at the same time.
+type Client struct {
+	socket string
+	http   *http.Client
+}
+
+// New returns a client; it does not connect yet.
+func New(socket string) *Client {
+	if socket == "" {
+		socket = DefaultSocket
+	}
+	return &Client{socket: socket, http: unixhttp.Client(socket)}
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// IsCode tells whether the daemon answered with this code of an error.
+func IsCode(err error, code string) bool {
+	var e *protocol.Error
+	return errors.As(err, &e) && e.Code == code
+}
+
+// callTimeout bounds a call that the daemon answers at once.
+const callTimeout = 30 * time.Second
+
+// Info describes the daemon.
+func (c *Client) Info(ctx context.Context) (protocol.Info, error) {
+	var out protocol.Info
+	return out, c.call(ctx, callTimeout, http.MethodGet, "/v1/info", nil, &out)
+}
+
+// Create records a task and begins to prepare it.
+func (c *Client) Create(ctx context.Context, spec *protocol.Spec) (protocol.Status, error) {
+	return c.status(ctx, callTimeout, http.MethodPut, taskPath(spec.ID, ""), spec)
+}
+
+// Status returns what is known about a task.
+func (c *Client) Status(ctx context.Context, id string) (protocol.Status, error) {
+	return c.status(ctx, callTimeout, http.MethodGet, taskPath(id, ""), nil)
+}
+
+// Poll returns the status once its version is not after, or unchanged after at most wait.
+func (c *Client) Poll(ctx context.Context, id string, after uint64, wait time.Duration) (protocol.Status, error) {
+	q := url.Values{"after": {strconv.FormatUint(after, 10)}, "wait": {wait.String()}}
+	return c.status(ctx, wait+callTimeout, http.MethodGet, taskPath(id, "")+"?"+q.Encode(), nil)
+}
+
+// List returns the tasks of an owner; all when it is empty.
+func (c *Client) List(ctx context.Context, owner string) ([]protocol.Status, error) {
+	var out []protocol.Status
+	return out, c.call(ctx, callTimeout, http.MethodGet, "/v1/tasks?owner="+url.QueryEscape(owner), nil, &out)
+}
+
+// PutFiles puts files in place for a task that is ready.
+func (c *Client) PutFiles(ctx context.Context, id string, files []protocol.File) error {
+	return c.call(ctx, callTimeout, http.MethodPut, taskPath(id, "/files"), files, nil)
+}
+
+// Start starts a ready task and waits at most wait for the start to be settled.
+func (c *Client) Start(ctx context.Context, id string, wait time.Duration) (protocol.Status, error) {
+	return c.status(ctx, wait+callTimeout, http.MethodPost, taskPath(id, "/start")+"?wait="+wait.String(), nil)
+}
+
+// Stop asks for the end of a task and does not wait for it.
+func (c *Client) Stop(ctx context.Context, id string, grace time.Duration) (protocol.Status, error) {
+	return c.status(ctx, callTimeout, http.MethodPost, taskPath(id, "/stop"), protocol.StopRequest{Grace: grace})
+}
+
+// Signal sends a signal to the main process.
+func (c *Client) Signal(ctx context.Context, id string, sig syscall.Signal) error {
+	return c.call(ctx, callTimeout, http.MethodPost, taskPath(id, "/signal"), protocol.SignalRequest{Signal: int(sig)}, nil)
+}
+
+// Delete forgets a task that does not run.
+func (c *Client) Delete(ctx context.Context, id string) error {
+	return c.call(ctx, callTimeout, http.MethodDelete, taskPath(id, ""), nil, nil)
+}
+
+// Tail returns the last lines, at most n bytes, that a task wrote.
+func (c *Client) Tail(ctx context.Context, id string, n int) (string, error) {
+	var out string
+	return out, c.call(ctx, callTimeout, http.MethodGet, taskPath(id, "/tail")+"?bytes="+strconv.Itoa(n), nil, &out)
+}
+
+// Fetch brings content into the daemon's cache and returns the digests in the
+// order of the URIs. It takes as long as it makes progress.
+func (c *Client) Fetch(ctx context.Context, uris []protocol.URI, progress func(string)) ([]string, error) {
+	resp, err := c.send(ctx, http.MethodPost, "/v1/fetch", protocol.FetchRequest{URIs: uris})
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		var e protocol.FetchEvent
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return nil, fmt.Errorf("process daemon at %s: answer to fetch: %w", c.socket, err)
+		}
+		switch {
+		case e.Error != "":
+			return nil, errors.New(e.Error)
+		case e.Done:
+			return e.Digests, nil
+		case progress != nil:
+			progress(e.Progress)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return nil, c.unavailable(errors.Join(io.ErrUnexpectedEOF, lines.Err()))
+}
+
+func taskPath(id, rest string) string { return "/v1/tasks/" + url.PathEscape(id) + rest }
+
+func (c *Client) status(ctx context.Context, timeout time.Duration, method, path string, body any) (protocol.Status, error) {
+	var out protocol.Status
+	return out, c.call(ctx, timeout, method, path, body, &out)
+}
+
+func (c *Client) call(ctx context.Context, timeout time.Duration, method, path string, body, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	resp, err := c.send(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return c.unavailable(err)
+	}
+	switch into := into.(type) {
+	case nil:
+	case *string:
+		*into = string(b)
+	default:
+		if err := json.Unmarshal(b, into); err != nil {
+			return fmt.Errorf("process daemon at %s: answer to %s: %w", c.socket, path, err)
+		}
+	}
+	return nil
+}
+
+// send returns the answer if it is 2xx, and otherwise the error in it.
+func (c *Client) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
+	var r io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return nil, fmt.Errorf("process daemon: %w", err)
+		}
+		r = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://processd"+path, r)
+	if err != nil {
+		return nil, fmt.Errorf("process daemon: %w", err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		var ue *url.Error
+		if errors.As(err, &ue) {
+			err = ue.Err
+		}
+		return nil, c.unavailable(err)
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	const most = 64 << 10
+	b, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	e := new(protocol.Error)
+	if err != nil || json.Unmarshal(b, e) != nil || e.Code == "" {
+		return nil, fmt.Errorf("process daemon at %s answered %s: %s", c.socket, resp.Status, bytes.TrimSpace(b))
+	}
+	if e.Code == protocol.CodeUnavailable {
+		return nil, c.unavailable(e)
+	}
+	return nil, e
+}
+
+func (c *Client) unavailable(err error) error {
+	return fmt.Errorf("%w at %s: %w; is tandem-processd running?", ErrUnavailable, c.socket, err)
+}

@@ -1,0 +1,110 @@
+package processdaemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// A command of an artifact is a line, as one would type it in workPath. A line
+// without shell syntax is split at blanks and run directly, so that the process is
+// the main process and gets the signals; anything else is run by /bin/sh -c.
+
+// shellBuiltins are the words that only a shell understands.
+var shellBuiltins = map[string]bool{
+	".": true, ":": true, "cd": true, "eval": true, "exec": true, "exit": true, "export": true, "read": true,
+	"set": true, "shift": true, "source": true, "trap": true, "ulimit": true, "umask": true, "unset": true, "wait": true,
+	"if": true, "for": true, "while": true, "until": true, "case": true, "{": true, "!": true, "command": true,
+}
+
+// argvOf splits a command line. shell tells that it is left to /bin/sh.
+func argvOf(line string) (argv []string, shell bool, err error) {
+	argv = strings.Fields(line)
+	switch {
+	case len(argv) == 0:
+		return nil, false, errors.New("the command is empty")
+	case strings.IndexByte(line, 0) >= 0:
+		return nil, false, errors.New("the command holds a zero byte")
+	case strings.ContainsAny(line, "\"'`$\\|&;<>()*?[]#~!{}\n") || strings.Contains(argv[0], "=") || shellBuiltins[argv[0]]:
+		return []string{"/bin/sh", "-c", line}, true, nil
+	}
+	return argv, false, nil
+}
+
+// findProgram resolves argv[0] as a shell in dir would, with the task's PATH,
+// and says clearly what is wrong when there is nothing to run.
+func findProgram(argv0, dir string, env []string) (string, error) {
+	if strings.Contains(argv0, "/") {
+		return argv0, checkProgram(argv0, dir)
+	}
+	path := lookupEnv(env, "PATH")
+	for _, d := range filepath.SplitList(path) {
+		if d == "" {
+			d = "."
+		}
+		p := d + "/" + argv0
+		if checkProgram(p, dir) == nil {
+			return p, nil
+		}
+	}
+	return "", fmt.Errorf("no such program in PATH=%s; name it with its directory, such as ./%s, or set PATH in env", path, argv0)
+}
+
+func checkProgram(name, dir string) error {
+	full := name
+	if !filepath.IsAbs(full) {
+		full = filepath.Join(dir, name)
+	}
+	st, err := os.Stat(full)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		if filepath.IsAbs(name) {
+			return errors.New("no such file; check the path, or fetch it with uris")
+		}
+		return fmt.Errorf("no such file in workPath %s; check startCmd, workPath and the outputDir of uris", dir)
+	case err != nil:
+		return err
+	case st.IsDir():
+		return errors.New("it is a directory; name a program in it")
+	case st.Mode().Perm()&0o111 == 0:
+		return fmt.Errorf("not executable (mode %#o); set the bit in the archive or run it by its interpreter, such as: sh %s", st.Mode().Perm(), name)
+	}
+	return nil
+}
+
+func lookupEnv(env []string, name string) string {
+	// The last one wins, as it does for getenv(3) in most programs that merge lists.
+	for i := len(env) - 1; i >= 0; i-- {
+		if v, ok := strings.CutPrefix(env[i], name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+func hasEnv(env []string, name string) bool {
+	for _, e := range env {
+		if strings.HasPrefix(e, name+"=") {
+			return true
+		}
+	}
+	return false
+}
+
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// fullEnv is the task's environment, exactly, with PATH and HOME when it lacks them.
+func fullEnv(env []string, home string) []string {
+	out := append(make([]string, 0, len(env)+2), env...)
+	if !hasEnv(out, "PATH") {
+		out = append(out, "PATH="+defaultPath)
+	}
+	if !hasEnv(out, "HOME") {
+		out = append(out, "HOME="+home)
+	}
+	return out
+}

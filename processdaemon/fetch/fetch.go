@@ -1,0 +1,235 @@
+// Package fetch brings archives and files to an agent and puts their content
+// in place, for the process daemon. It treats every server and every archive as
+// hostile: sizes and counts are bounded, nothing is written outside the
+// directory that was asked for, no special file and no setuid bit gets through.
+// It must never show a password or the query of a URL in an error or a log.
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"tandem/internal/atomicfile"
+	"tandem/processdaemon/protocol"
+)
+
+// Limits bound what is fetched; zero means the default.
+type Limits struct {
+	// MaxBytes bounds one download; 4 GiB.
+	MaxBytes int64
+	// MaxUnpacked bounds the content of one archive; 16 GiB.
+	MaxUnpacked int64
+	// MaxFiles bounds the entries of one archive; 200 000.
+	MaxFiles int
+	// Stall is how long a download may make no progress; one minute.
+	Stall time.Duration
+	// CacheBytes is what the cache may hold; what was used longest ago goes first. 10 GiB.
+	CacheBytes int64
+}
+
+func (l *Limits) defaults() {
+	set(&l.MaxBytes, 4<<30)
+	set(&l.MaxUnpacked, 16<<30)
+	set(&l.MaxFiles, 200_000)
+	set(&l.Stall, time.Minute)
+	set(&l.CacheBytes, 10<<30)
+}
+
+func set[T int | int64 | time.Duration](v *T, def T) {
+	if *v <= 0 {
+		*v = def
+	}
+}
+
+// Pull policies.
+const (
+	Always       = "Always"
+	IfNotPresent = "IfNotPresent"
+)
+
+// Fetcher fetches through one cache. Its methods may be called at the same time.
+type Fetcher struct {
+	dir    string
+	limits Limits
+	client *http.Client
+
+	mu      sync.Mutex
+	flights map[string]chan struct{}
+	outputs map[string]*sync.Mutex
+}
+
+// New opens the cache in dir.
+func New(dir string, limits Limits) (*Fetcher, error) {
+	limits.defaults()
+	f := &Fetcher{
+		dir: dir, limits: limits, client: httpClient(limits.Stall),
+		flights: map[string]chan struct{}{}, outputs: map[string]*sync.Mutex{},
+	}
+	for _, d := range []string{f.blobs(), f.index()} {
+		if err := atomicfile.MkdirAll(d, 0o700); err != nil {
+			return nil, fmt.Errorf("fetch cache: %w", err)
+		}
+		if err := atomicfile.RemoveTemp(d); err != nil {
+			return nil, fmt.Errorf("fetch cache: %w", err)
+		}
+	}
+	return f, nil
+}
+
+func (f *Fetcher) blobs() string { return filepath.Join(f.dir, "blobs") }
+func (f *Fetcher) index() string { return filepath.Join(f.dir, "index") }
+func (f *Fetcher) blob(digest string) string {
+	return filepath.Join(f.blobs(), digest[len(digestPrefix):])
+}
+
+// Check refuses a URI that cannot be fetched, before anything is tried.
+func Check(u protocol.URI) error {
+	if _, err := parse(u); err != nil {
+		return err
+	}
+	if !filepath.IsAbs(u.OutputDir) || filepath.Clean(u.OutputDir) == "/" && u.OutputDir != "/" {
+		return fmt.Errorf("outputDir %q: must be an absolute directory", u.OutputDir)
+	}
+	switch u.PullPolicy {
+	case "", Always, IfNotPresent:
+		return nil
+	}
+	return fmt.Errorf("pullPolicy %q: want %s or %s", u.PullPolicy, Always, IfNotPresent)
+}
+
+// source is a parsed URI.
+type source struct {
+	url *url.URL // nil for a local file
+	// file is the path of a local file.
+	file string
+	// user and password are sent to the server only.
+	user, password string
+	// shown is how the URI may appear in messages.
+	shown string
+	// base is the last element of the path.
+	base string
+}
+
+func parse(u protocol.URI) (*source, error) {
+	if strings.HasPrefix(u.Value, "/") {
+		return &source{file: filepath.Clean(u.Value), shown: u.Value, base: path.Base(u.Value)}, nil
+	}
+	p, err := url.Parse(u.Value)
+	if err != nil {
+		// The error would quote the whole URI, with what may be secret in it.
+		return nil, errors.New("uri: not a valid URL; want file:///path, http://host/path or https://host/path")
+	}
+	s := &source{url: p, user: u.User, password: u.Password, base: path.Base(p.Path)}
+	s.shown = p.Scheme + "://" + p.Host + p.EscapedPath()
+	switch p.Scheme {
+	case "file":
+		if p.Host != "" && p.Host != "localhost" || !filepath.IsAbs(p.Path) {
+			return nil, fmt.Errorf("uri %q: want file:///absolute/path", s.shown)
+		}
+		return &source{file: filepath.Clean(p.Path), shown: s.shown, base: path.Base(p.Path)}, nil
+	case "http", "https":
+		if p.Host == "" || p.Opaque != "" {
+			return nil, fmt.Errorf("uri %q: no host", s.shown)
+		}
+	case "":
+		return nil, fmt.Errorf("uri %q: no scheme; want file://, http:// or https://", u.Value)
+	default:
+		return nil, fmt.Errorf("uri scheme %q is not supported; want file, http or https", p.Scheme)
+	}
+	if s.base == "/" || s.base == "." || s.base == ".." {
+		return nil, fmt.Errorf("uri %q: no file name", s.shown)
+	}
+	if p.User != nil {
+		// A copy without user information, so that it cannot end up in a message.
+		if s.user == "" {
+			s.user = p.User.Username()
+			s.password, _ = p.User.Password()
+		}
+		clean := *p
+		clean.User = nil
+		s.url = &clean
+	}
+	return s, nil
+}
+
+// key identifies what a source names, including as whom.
+func (s *source) key() string {
+	if s.url == nil {
+		return hash("file\x00" + s.file)
+	}
+	return hash(s.url.String() + "\x00" + s.user)
+}
+
+// Get brings the content into the cache, if it is not there or the policy
+// says to look again, and returns its digest. Callers who want the same share one download.
+func (f *Fetcher) Get(ctx context.Context, u protocol.URI, progress func(string)) (string, error) {
+	s, err := parse(u)
+	if err != nil {
+		return "", err
+	}
+	if validDigest(u.Digest) && f.touch(u.Digest) {
+		return u.Digest, nil
+	}
+	key := s.key()
+	for waited := false; ; waited = true {
+		f.mu.Lock()
+		flight, busy := f.flights[key]
+		if !busy {
+			flight = make(chan struct{})
+			f.flights[key] = flight
+		}
+		f.mu.Unlock()
+		if busy {
+			if progress != nil {
+				progress("waiting for another task that fetches " + s.shown)
+			}
+			select {
+			case <-flight:
+				continue
+			case <-ctx.Done():
+				return "", ctx.Err()
+			}
+		}
+		// Who waited for somebody else's download takes what that one brought,
+		// whatever the policy: it is no older than the request.
+		digest, err := f.get(ctx, s, u.PullPolicy == Always && !waited, progress)
+		f.mu.Lock()
+		delete(f.flights, key)
+		f.mu.Unlock()
+		close(flight)
+		if err != nil {
+			return "", fmt.Errorf("fetch %s: %w", s.shown, err)
+		}
+		return digest, nil
+	}
+}
+
+func (f *Fetcher) get(ctx context.Context, s *source, again bool, progress func(string)) (string, error) {
+	if s.url == nil {
+		return f.getFile(ctx, s, progress)
+	}
+	old := f.entry(s.key())
+	if old != nil && !f.touch(old.Digest) {
+		old = nil
+	}
+	if old != nil && !again {
+		return old.Digest, nil
+	}
+	e, err := f.getHTTP(ctx, s, old, progress)
+	if err != nil {
+		return "", err
+	}
+	if err := f.remember(s.key(), e); err != nil {
+		return "", err
+	}
+	f.shrink(e.Digest)
+	return e.Digest, nil
+}

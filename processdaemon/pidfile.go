@@ -1,0 +1,133 @@
+package processdaemon
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tandem/internal/cgroup"
+	"tandem/internal/procid"
+)
+
+// A process that puts itself into the background is found once by its pid file.
+// From then on it is known by its identity; the file is not looked at again, and
+// neither its name nor that of its program matters.
+
+// parsePidFile reads the pid in a file: the first word, as many programs write
+// a newline or more after it.
+func parsePidFile(path string) (int, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	const most = 256
+	b, err := io.ReadAll(io.LimitReader(f, most))
+	if err != nil {
+		return 0, err
+	}
+	words := strings.Fields(string(b))
+	if len(words) == 0 {
+		return 0, errPidFileEmpty
+	}
+	pid, err := strconv.Atoi(words[0])
+	if err != nil || pid < 2 {
+		return 0, fmt.Errorf("it holds %q, which is no pid", words[0])
+	}
+	return pid, nil
+}
+
+var errPidFileEmpty = errors.New("it is empty")
+
+// findMain opens the process that the pid file names, if it is alive and the task's.
+func (t *task) findMain() (*procid.Process, error) {
+	pid, err := parsePidFile(t.rec.Spec.PidFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New("there is no such file")
+	}
+	if err != nil {
+		return nil, err
+	}
+	p, err := procid.OpenPid(pid)
+	if err == nil && !p.Identity().Alive() {
+		p.Close()
+		err = procid.ErrGone
+	}
+	if errors.Is(err, procid.ErrGone) {
+		how := ""
+		if st, ok := t.d.kids.lastEnd(pid, t.rec.Command.StartTime); ok {
+			how = ": " + describeStatus(st)
+		}
+		return nil, fmt.Errorf("process %d, which it names, is not alive%s", pid, how)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// The handle pins the process, so the answer is about the one that was opened.
+	mine, err := t.group.Contains(pid)
+	if t.d.tree.Mode() == cgroup.ModeSession {
+		mine, err = p.Identity().StartTime >= t.rec.Command.StartTime, nil
+	}
+	if err == nil && !mine {
+		err = fmt.Errorf("process %d, which it names, was not started by this task", pid)
+	}
+	if err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// readPidFile takes up the main process as soon as the pid file names it, so
+// that its early end is noticed when it happens.
+func (t *task) readPidFile() {
+	if t.main != nil {
+		return
+	}
+	p, err := t.findMain()
+	if err != nil {
+		return
+	}
+	t.rec.Main = p.Identity()
+	t.group.Lead(t.rec.Main)
+	t.watchMain(p)
+	if err := t.save(); err != nil {
+		t.log.Error("the record cannot be written", "err", err)
+	}
+	if t.rec.Spec.StartGrace <= 0 {
+		t.fire(message{ev: evAlive})
+	}
+}
+
+// checkPidFile decides at the end of the grace period.
+func (t *task) checkPidFile() {
+	t.readPidFile()
+	if t.rec.State != settling {
+		return
+	}
+	if t.main != nil {
+		t.fire(message{ev: evAlive})
+		return
+	}
+	_, err := t.findMain()
+	if err == nil {
+		err = errors.New("its process came too late")
+	}
+	t.fire(message{ev: evNotAlive, failure: fmt.Sprintf(
+		"process %q: pidFile %s: %v (%v after startCmd %q succeeded); let the start command write the pid of the process, raise startGracePeriod, or leave pidFile out if it stays in the foreground%s",
+		t.rec.Spec.Name, t.rec.Spec.PidFile, err, max(t.rec.Spec.StartGrace, leastSettle).Round(time.Millisecond), t.rec.Spec.StartCmd, t.lastWords())})
+}
+
+func describeStatus(st procid.Status) string {
+	if st.Signal != 0 {
+		return fmt.Sprintf("killed by signal %d", st.Signal)
+	}
+	return fmt.Sprintf("exit code %d", st.Code)
+}

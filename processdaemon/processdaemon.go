@@ -1,0 +1,329 @@
+// Package processdaemon is the daemon that owns the processes of an agent. It
+// fetches what they need, starts them, watches them, stops them with everything
+// they forked, and finds them again after it was killed itself. Executors use
+// it through its HTTP API on a unix socket (package client).
+//
+// It must never signal a process that it cannot identify beyond doubt, run a
+// task as another user than asked for, report success for an end that nobody
+// saw, or leave anything of a dead executor's tasks running.
+package processdaemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tandem/internal/atomicfile"
+	"tandem/internal/cgroup"
+	"tandem/internal/journal"
+	"tandem/internal/procid"
+	"tandem/processdaemon/fetch"
+	"tandem/processdaemon/protocol"
+)
+
+// Options of a daemon.
+type Options struct {
+	// DataDir holds the records (below processd) and the journal (below journal).
+	DataDir string
+	// Workspace holds work_dir and run_dir; empty is DataDir/workspace.
+	Workspace string
+	// Version is shown by the API.
+	Version string
+	// Log receives what happens; nil is slog.Default.
+	Log *slog.Logger
+	// Subreaper makes the daemon the parent of orphans, so that the exit codes
+	// of processes that put themselves into the background are known. It
+	// collects every child of the program, so it is for the daemon's own program only.
+	Subreaper bool
+	// StartTimeout bounds a start command with a pid file; 0 is five minutes.
+	StartTimeout time.Duration
+	// ReapInterval is the pause between two looks for dead owners; 0 is 500 ms.
+	ReapInterval time.Duration
+	// Cleaners undo abandoned intents of other kinds than "process".
+	Cleaners map[string]Cleaner
+	// Fetch bounds what is fetched.
+	Fetch fetch.Limits
+}
+
+// Daemon owns processes. Make one with New and end it with Close.
+type Daemon struct {
+	opts    Options
+	log     *slog.Logger
+	boot    string
+	store   *store
+	tree    *cgroup.Tree
+	fetcher *fetch.Fetcher
+	journal *journal.Journal
+	lock    *os.File
+	kids    children
+
+	ctx    context.Context //nolint:containedctx // the daemon's own life, which Close ends
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu     sync.Mutex
+	tasks  map[string]*task
+	closed bool
+}
+
+// New opens the data directory, takes up what an earlier daemon left and
+// starts to look after it.
+func New(opts Options) (*Daemon, error) {
+	if opts.Log == nil {
+		opts.Log = slog.Default()
+	}
+	if opts.StartTimeout <= 0 {
+		opts.StartTimeout = 5 * time.Minute
+	}
+	if opts.ReapInterval <= 0 {
+		opts.ReapInterval = 500 * time.Millisecond
+	}
+	dataDir, err := filepath.Abs(opts.DataDir)
+	if err != nil || opts.DataDir == "" {
+		return nil, fmt.Errorf("data directory %q: name one that is writable", opts.DataDir)
+	}
+	if opts.Workspace == "" {
+		opts.Workspace = filepath.Join(dataDir, "workspace")
+	}
+	if opts.Workspace, err = filepath.Abs(opts.Workspace); err != nil {
+		return nil, fmt.Errorf("workspace: %w", err)
+	}
+	d := &Daemon{opts: opts, log: opts.Log, tasks: map[string]*task{}}
+	if d.boot, err = procid.BootID(); err != nil {
+		return nil, err
+	}
+	d.store = &store{dir: filepath.Join(dataDir, "processd"), log: d.log}
+	if err := d.openDirs(dataDir); err != nil {
+		if d.lock != nil {
+			d.lock.Close()
+		}
+		return nil, err
+	}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	if err := d.recover(); err != nil {
+		d.cancel()
+		d.wg.Wait()
+		d.lock.Close()
+		return nil, err
+	}
+	if opts.Subreaper {
+		if err := procid.BecomeSubreaper(); err != nil {
+			d.log.Warn("exit codes of background processes will be unknown", "err", err)
+		} else {
+			d.wg.Go(func() { d.kids.collect(d.ctx) })
+		}
+	}
+	d.wg.Go(func() { d.reapLoop(d.ctx) })
+	d.log.Info("process daemon is up", "tracking", d.tree.String(), "data", dataDir, "workspace", opts.Workspace)
+	return d, nil
+}
+
+func (d *Daemon) openDirs(dataDir string) error {
+	if err := atomicfile.MkdirAll(d.store.dir, 0o700); err != nil {
+		return fmt.Errorf("%w; choose a data directory that is writable", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(d.store.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("data directory: %w; choose one that is writable", err)
+	}
+	d.lock = lock
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("data directory %s: another process daemon uses it; stop that one or choose another directory", dataDir)
+	}
+	for _, dir := range []string{d.workBase(), d.runBase()} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("workspace: %w; choose one that is writable", err)
+		}
+	}
+	if d.journal, err = journal.Open(filepath.Join(dataDir, "journal")); err != nil {
+		return err
+	}
+	if d.fetcher, err = fetch.New(filepath.Join(d.store.dir, "cache"), d.opts.Fetch); err != nil {
+		return err
+	}
+	// The subtree is the data directory's own, so that daemons side by side
+	// never take one another's groups for left-overs.
+	d.tree = cgroup.Open("tandem/p-" + shortHash(dataDir)[:12])
+	return nil
+}
+
+func (d *Daemon) workBase() string { return filepath.Join(d.opts.Workspace, "work_dir") }
+func (d *Daemon) runBase() string  { return filepath.Join(d.opts.Workspace, "run_dir") }
+
+// Info describes the daemon.
+func (d *Daemon) Info() protocol.Info {
+	return protocol.Info{
+		Version: d.opts.Version, API: protocol.Version, WorkBaseDir: d.workBase(), RunBaseDir: d.runBase(),
+		Tracking: d.tree.String(), Pid: os.Getpid(),
+	}
+}
+
+// Close stops looking after the tasks and leaves their processes running; a
+// later daemon on the same data directory takes them up.
+func (d *Daemon) Close() {
+	d.mu.Lock()
+	already := d.closed
+	d.closed = true
+	d.mu.Unlock()
+	if already {
+		return
+	}
+	d.cancel()
+	d.wg.Wait()
+	d.tree.Close()
+	d.lock.Close()
+}
+
+// StopAll stops every task with this grace and deletes it. It is for a daemon
+// that is not to be followed by another.
+func (d *Daemon) StopAll(ctx context.Context, grace time.Duration) error {
+	var errs []error
+	all := d.List("")
+	for _, s := range all {
+		if _, err := d.Stop(s.ID, grace); err != nil && !isCode(err, protocol.CodeNotFound) {
+			errs = append(errs, err)
+		}
+	}
+	for _, s := range all {
+		if err := d.awaitEnd(ctx, s.ID); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if err := d.Delete(ctx, s.ID); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (d *Daemon) awaitEnd(ctx context.Context, id string) error {
+	s, err := d.Status(id)
+	for err == nil && s.State != ended && s.State != deleted {
+		if s, err = d.Wait(ctx, id, s.Version); ctx.Err() != nil {
+			return fmt.Errorf("task %q has not ended: %w", id, ctx.Err())
+		}
+	}
+	if isCode(err, protocol.CodeNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Create records a task and begins to prepare it. It may be repeated with
+// the same spec; another spec under the same id is a conflict.
+func (d *Daemon) Create(spec protocol.Spec) (protocol.Status, error) {
+	if err := validate(&spec); err != nil {
+		return protocol.Status{}, err
+	}
+	hash, err := specHash(spec)
+	if err != nil {
+		return protocol.Status{}, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return protocol.Status{}, errShutdown
+	}
+	if t := d.tasks[spec.ID]; t != nil {
+		s := t.status()
+		if t.hash != hash {
+			return s, fail(protocol.CodeConflict, "task %q exists with another specification; delete it first", spec.ID)
+		}
+		return s, nil
+	}
+	r := &record{
+		Format: recordFormat, Spec: spec, Hash: hash, State: preparing, Version: 1, BootID: d.boot, Created: time.Now().UTC(),
+	}
+	if err := d.store.save(r, false); err != nil {
+		return protocol.Status{}, fail(protocol.CodeInternal, "%v; free disk space or mend the data directory", err)
+	}
+	t := d.newTask(r)
+	d.tasks[spec.ID] = t
+	t.resume()
+	return t.status(), nil
+}
+
+// validate finds everything that is wrong with a spec.
+func validate(s *protocol.Spec) error {
+	var bad []string
+	add := func(format string, args ...any) { bad = append(bad, fmt.Sprintf(format, args...)) }
+	if s.ID == "" {
+		add("id: missing")
+	}
+	if s.Name == "" {
+		s.Name = s.ID
+	}
+	if !filepath.IsAbs(s.Sandbox) {
+		add("sandbox %q: must be an absolute directory", s.Sandbox)
+	}
+	if s.WorkPath == "" {
+		s.WorkPath = s.Sandbox
+	}
+	if !filepath.IsAbs(s.WorkPath) {
+		add("workPath %q: must be absolute, for example below ${work_base_dir}", s.WorkPath)
+	}
+	if s.PidFile != "" && !filepath.IsAbs(s.PidFile) {
+		s.PidFile = filepath.Join(s.WorkPath, s.PidFile)
+	}
+	if _, _, err := argvOf(s.StartCmd); err != nil {
+		add("startCmd %q: %v", s.StartCmd, err)
+	}
+	if s.StartGrace < 0 {
+		add("startGracePeriod %v: must not be negative", s.StartGrace)
+	}
+	for i, e := range s.Env {
+		if name, _, ok := strings.Cut(e, "="); !ok || name == "" || strings.IndexByte(e, 0) >= 0 {
+			add("env[%d]: want NAME=value without zero bytes", i)
+		}
+	}
+	for i := range s.URIs {
+		u := &s.URIs[i]
+		if u.OutputDir == "" {
+			u.OutputDir = s.WorkPath
+		}
+		if !filepath.IsAbs(u.OutputDir) {
+			add("uris[%d].outputDir %q: must be absolute, for example below ${work_base_dir}", i, u.OutputDir)
+		}
+		if err := fetch.Check(*u); err != nil {
+			add("uris[%d]: %v", i, err)
+		}
+	}
+	if len(bad) > 0 {
+		return fail(protocol.CodeInvalid, "process %q: %s", s.Name, strings.Join(bad, "; "))
+	}
+	return nil
+}
+
+// specHash identifies a spec without depending on its passwords.
+func specHash(s protocol.Spec) (string, error) {
+	s.URIs = slices.Clone(s.URIs)
+	for i := range s.URIs {
+		s.URIs[i].Password, s.URIs[i].Digest = "", ""
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		return "", fmt.Errorf("task %q: %w", s.ID, err)
+	}
+	return shortHash(string(b)), nil
+}
+
+func fail(code, format string, args ...any) error {
+	return &protocol.Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+var errShutdown = fail(protocol.CodeUnavailable, "the process daemon is shutting down")
+
+func isCode(err error, code string) bool {
+	var e *protocol.Error
+	return errors.As(err, &e) && e.Code == code
+}

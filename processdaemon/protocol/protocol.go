@@ -1,0 +1,209 @@
+// Package protocol holds the messages of the process daemon's HTTP API, for
+// the daemon and its clients. It holds no behaviour, so that a client stays small.
+//
+//	GET    /v1/info                  Info
+//	POST   /v1/fetch                 FetchRequest -> a stream of FetchEvent, one JSON object a line
+//	GET    /v1/tasks?owner=O         []Status
+//	PUT    /v1/tasks/{id}            Spec -> Status; again with the same Spec: no effect
+//	GET    /v1/tasks/{id}            Status; ?after=V&wait=30s answers once its version is not V
+//	PUT    /v1/tasks/{id}/files      []File, for a task that is ready
+//	POST   /v1/tasks/{id}/start      Status; ?wait=5s answers once the start is settled
+//	POST   /v1/tasks/{id}/stop       StopRequest -> Status, without waiting for the end
+//	POST   /v1/tasks/{id}/signal     SignalRequest
+//	GET    /v1/tasks/{id}/tail?bytes=N  text
+//	DELETE /v1/tasks/{id}            for a task that is not running; one that is unknown: no effect
+//
+// Any other outcome than 2xx carries an Error.
+package protocol
+
+import "time"
+
+// Version of the API.
+const Version = "v1"
+
+// State is a state of a task in the daemon. The table of states is in the daemon's README.
+type State string
+
+// The states.
+const (
+	// StatePreparing: what the task's URIs name is being fetched and put in place.
+	StatePreparing State = "preparing"
+	// StateReady: waits for start.
+	StateReady State = "ready"
+	// StateStarting: the start command was issued and has not come to its end (pid file) or its beginning (foreground).
+	StateStarting State = "starting"
+	// StateSettling: the start command succeeded; the grace period before the first look at the pid file runs.
+	StateSettling State = "settling"
+	// StateRunning: the main process is known and alive.
+	StateRunning State = "running"
+	// StateStopping: the stop command was issued.
+	StateStopping State = "stopping"
+	// StateTerminating: SIGTERM was sent.
+	StateTerminating State = "terminating"
+	// StateDraining: the main process is gone, others of the task are not; they have until the same deadline.
+	StateDraining State = "draining"
+	// StateKilling: SIGKILL was sent to all that is left.
+	StateKilling State = "killing"
+	// StateEnded: nothing of the task runs any more, or it never started.
+	StateEnded State = "ended"
+	// StateDeleted: the record is being removed. A client sees it at most once.
+	StateDeleted State = "deleted"
+)
+
+// Info describes a daemon.
+type Info struct {
+	Version string `json:"version"`
+	API     string `json:"api"`
+	// WorkBaseDir and RunBaseDir are what ${work_base_dir} and ${run_base_dir} stand for.
+	WorkBaseDir string `json:"workBaseDir"`
+	RunBaseDir  string `json:"runBaseDir"`
+	// Tracking says how the processes of a task are held together, for people.
+	Tracking string `json:"tracking"`
+	Pid      int    `json:"pid"`
+}
+
+// Spec is a process task. All variables are expanded.
+type Spec struct {
+	ID string `json:"id"`
+	// Owner is the executor id.
+	Owner string `json:"owner"`
+	// Leased says that the owner holds a lock in the journal of the agent; when the
+	// lock is free, the daemon stops and deletes the task.
+	Leased bool `json:"leased,omitempty"`
+	// Name is for messages.
+	Name string `json:"name"`
+	// User is an account of the agent; an unknown one is refused. Empty is the daemon's own.
+	User string `json:"user,omitempty"`
+	// WorkPath is the directory in which commands run; empty is Sandbox.
+	WorkPath string `json:"workPath,omitempty"`
+	// PidFile is empty when the start command stays in the foreground. A relative one is below WorkPath.
+	PidFile  string `json:"pidFile,omitempty"`
+	StartCmd string `json:"startCmd"`
+	// StartGrace is the time from the success of a start command with a pid
+	// file until the process must be alive.
+	StartGrace time.Duration `json:"startGrace,omitempty"`
+	StopCmd    string        `json:"stopCmd,omitempty"`
+	// Env is the whole environment, NAME=value. PATH and HOME are added when missing.
+	Env []string `json:"env,omitempty"`
+	// Sandbox is an absolute directory; its files stdout and stderr receive the output.
+	Sandbox string `json:"sandbox"`
+	URIs    []URI  `json:"uris,omitempty"`
+	Limits  Limits `json:"limits"`
+}
+
+// Limits of a task; zero means none.
+type Limits struct {
+	CPUs  float64 `json:"cpus,omitempty"`
+	MemMB float64 `json:"memMB,omitempty"`
+}
+
+// URI is something to fetch.
+type URI struct {
+	// Value is a file, http or https URL, or an absolute path.
+	Value    string `json:"value"`
+	User     string `json:"user,omitempty"`
+	Password string `json:"password,omitempty"`
+	// OutputDir receives the content; it must be absolute. Empty is WorkPath.
+	OutputDir string `json:"outputDir,omitempty"`
+	// PullPolicy is Always or IfNotPresent (the default).
+	PullPolicy string `json:"pullPolicy,omitempty"`
+	// Digest, sha256:hex, names content that an earlier fetch brought into the cache.
+	Digest string `json:"digest,omitempty"`
+}
+
+// FetchRequest asks for content to be brought into the cache.
+type FetchRequest struct {
+	URIs []URI `json:"uris"`
+}
+
+// FetchEvent is one line of the answer to a fetch. The last one has Done or Error.
+type FetchEvent struct {
+	// Progress is a short text for people.
+	Progress string `json:"progress,omitempty"`
+	Done     bool   `json:"done,omitempty"`
+	// Digests are those of the URIs, in their order.
+	Digests []string `json:"digests,omitempty"`
+	Error   string   `json:"error,omitempty"`
+}
+
+// File is put in place before the task starts and removed when it is deleted.
+// Its content never enters a record.
+type File struct {
+	// Path is absolute, or below WorkPath.
+	Path    string `json:"path"`
+	Content []byte `json:"content"`
+	// Mode holds the permission bits; those of others are taken from a secret.
+	Mode uint32 `json:"mode"`
+	// User owns the file; empty is the task's user.
+	User   string `json:"user,omitempty"`
+	Secret bool   `json:"secret,omitempty"`
+}
+
+// StopRequest asks for the end of a task.
+type StopRequest struct {
+	// Grace is the time until SIGKILL. Zero kills at once.
+	Grace time.Duration `json:"grace"`
+}
+
+// SignalRequest sends a signal to the main process.
+type SignalRequest struct {
+	Signal int `json:"signal"`
+}
+
+// Status is what the daemon knows about a task.
+type Status struct {
+	ID    string `json:"id"`
+	Owner string `json:"owner"`
+	Name  string `json:"name"`
+	State State  `json:"state"`
+	// Version changes with every change of the status.
+	Version uint64 `json:"version"`
+	// Pid is the main process; 0 before there is one.
+	Pid        int       `json:"pid,omitempty"`
+	StartedAt  time.Time `json:"startedAt,omitzero"`
+	FinishedAt time.Time `json:"finishedAt,omitzero"`
+	// Exit is set once the main process has ended.
+	Exit *Exit `json:"exit,omitempty"`
+	// Failure says why a task ended that could not be prepared or started.
+	Failure string `json:"failure,omitempty"`
+	// Progress is what is being done, for people.
+	Progress string `json:"progress,omitempty"`
+	// Notes say what was asked for and cannot be had on this agent.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Started tells whether a main process was ever seen.
+func (s *Status) Started() bool { return s.Pid != 0 }
+
+// Exit tells how a main process ended.
+type Exit struct {
+	// Known is false when nobody could see the exit code, for example because the
+	// daemon was killed meanwhile. Such an end is never a success.
+	Known     bool `json:"known"`
+	Code      int  `json:"code"`
+	Signal    int  `json:"signal,omitempty"`
+	OOMKilled bool `json:"oomKilled,omitempty"`
+}
+
+// Codes of errors.
+const (
+	// CodeNotFound: the daemon has no such task.
+	CodeNotFound = "not_found"
+	// CodeConflict: not in this state, or another task has this id.
+	CodeConflict = "conflict"
+	// CodeInvalid: the request makes no sense, and will not later.
+	CodeInvalid = "invalid"
+	// CodeInternal: the daemon could not, for example for lack of disk space.
+	CodeInternal = "internal"
+	// CodeUnavailable: the daemon is going away; ask its successor.
+	CodeUnavailable = "unavailable"
+)
+
+// Error is the body of every answer that is not 2xx.
+type Error struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// Error returns the message.
+func (e *Error) Error() string { return e.Message }

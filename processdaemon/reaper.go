@@ -1,0 +1,150 @@
+package processdaemon
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"tandem/internal/journal"
+	"tandem/processdaemon/protocol"
+)
+
+// KindProcess is the kind of the journal records of process tasks. Their id is
+// the task's id.
+const KindProcess = "process"
+
+// A Cleaner undoes what an abandoned record describes. It may find nothing
+// there, and must then succeed: the owner may have died before it acted. It is
+// called again after an error.
+type Cleaner func(ctx context.Context, r journal.Record) error
+
+const (
+	// cleanTimeout bounds one cleaner's work on one record.
+	cleanTimeout = 30 * time.Second
+	// orphanGrace is what a process of a dead owner gets between SIGTERM and SIGKILL.
+	orphanGrace = 3 * time.Second
+)
+
+// reapLoop looks for owners that have died and undoes what they left.
+func (d *Daemon) reapLoop(ctx context.Context) {
+	tick := time.NewTicker(d.opts.ReapInterval)
+	defer tick.Stop()
+	// A complaint is made once, not twice a second.
+	said := map[string]bool{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			d.reapOnce(ctx, said)
+		}
+	}
+}
+
+func (d *Daemon) reapOnce(ctx context.Context, said map[string]bool) {
+	complain := func(what, owner string, err error) {
+		key := what + owner + err.Error()
+		if !said[key] {
+			said[key] = true
+			d.log.Error(what, "owner", owner, "err", err)
+		}
+	}
+	recs, err := d.journal.Abandoned()
+	if err != nil {
+		complain("the journal cannot be read", "", err)
+	}
+	byOwner := map[string][]journal.Record{}
+	for _, r := range recs {
+		byOwner[r.Owner] = append(byOwner[r.Owner], r)
+	}
+	// A task can be here without a record there: its owner was killed between
+	// sending the request and our taking it, or the journal was lost.
+	for _, t := range d.leased() {
+		if held, err := d.journal.Owned(t.owner); err == nil && !held {
+			if _, ok := byOwner[t.owner]; !ok {
+				byOwner[t.owner] = nil
+			}
+		}
+	}
+	for owner := range byOwner {
+		claim, err := d.journal.Claim(owner)
+		if errors.Is(err, journal.ErrOwned) {
+			continue
+		}
+		if err != nil {
+			complain("an owner cannot be claimed", owner, err)
+			continue
+		}
+		d.reapOwner(ctx, claim, complain)
+		if err := claim.Close(); err != nil {
+			complain("a claim cannot be closed", owner, err)
+		}
+	}
+}
+
+// reapOwner undoes everything of one dead owner while it holds the owner's lock.
+func (d *Daemon) reapOwner(ctx context.Context, claim *journal.Owner, complain func(what, owner string, err error)) {
+	// The records are read again under the lock: the owner may have come back and gone.
+	recs, err := claim.Records()
+	if err != nil {
+		complain("the journal cannot be read", claim.Name(), err)
+		return
+	}
+	// Newest first: what was made last rests on what was made before it.
+	for i := len(recs) - 1; i >= 0; i-- {
+		r := recs[i]
+		clean := d.opts.Cleaners[r.Kind]
+		if r.Kind == KindProcess {
+			clean = d.cleanProcess
+		}
+		if clean == nil {
+			complain("nobody knows how to clean up after a record", claim.Name(), errors.New("kind "+r.Kind+" id "+r.ID))
+			continue
+		}
+		d.log.Info("cleaning up after a dead owner", "owner", r.Owner, "kind", r.Kind, "id", r.ID)
+		cctx, cancel := context.WithTimeout(ctx, cleanTimeout)
+		err := clean(cctx, r)
+		cancel()
+		if err == nil {
+			err = claim.Delete(r.Kind, r.ID)
+		}
+		if err != nil {
+			complain("clean-up failed and is tried again", claim.Name(), err)
+		}
+	}
+	for _, t := range d.leased() {
+		if t.owner != claim.Name() {
+			continue
+		}
+		d.log.Info("cleaning up after a dead owner", "owner", t.owner, "kind", KindProcess, "id", t.id)
+		cctx, cancel := context.WithTimeout(ctx, cleanTimeout)
+		err := d.cleanProcess(cctx, journal.Record{ID: t.id})
+		cancel()
+		if err != nil {
+			complain("clean-up failed and is tried again", claim.Name(), err)
+		}
+	}
+}
+
+func (d *Daemon) leased() []*task {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []*task
+	for _, t := range d.tasks {
+		if t.leased {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// cleanProcess stops a task and deletes it.
+func (d *Daemon) cleanProcess(ctx context.Context, r journal.Record) error {
+	if _, err := d.Stop(r.ID, orphanGrace); err != nil && !isCode(err, protocol.CodeNotFound) && !errors.Is(err, errTaskDone) {
+		return err
+	}
+	if err := d.awaitEnd(ctx, r.ID); err != nil {
+		return err
+	}
+	return d.Delete(ctx, r.ID)
+}

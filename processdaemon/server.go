@@ -1,0 +1,222 @@
+package processdaemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"tandem/internal/unixhttp"
+	"tandem/processdaemon/protocol"
+)
+
+const (
+	maxBody = 64 << 20
+	// longestWait bounds a long poll; clients ask again.
+	longestWait = time.Minute
+	defaultTail = 64 << 10
+	maxTail     = 1 << 20
+)
+
+// Serve answers on the listener until the context ends. It does not close the daemon.
+func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
+	s := unixhttp.Server(d.Handler())
+	s.BaseContext = func(net.Listener) context.Context { return ctx }
+	stop := context.AfterFunc(ctx, func() {
+		// Long polls end with the context above; what else runs is short.
+		sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if s.Shutdown(sctx) != nil {
+			s.Close()
+		}
+	})
+	defer stop()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Handler returns the HTTP API. It checks no credentials: serve it on a
+// listener of internal/unixhttp.
+func (d *Daemon) Handler() http.Handler {
+	m := http.NewServeMux()
+	m.HandleFunc("GET /v1/info", func(w http.ResponseWriter, _ *http.Request) { answer(w, d.Info(), nil) })
+	m.HandleFunc("POST /v1/fetch", d.serveFetch)
+	m.HandleFunc("GET /v1/tasks", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, d.List(r.URL.Query().Get("owner")), nil)
+	})
+	m.HandleFunc("PUT /v1/tasks/{id}", func(w http.ResponseWriter, r *http.Request) {
+		var spec protocol.Spec
+		if !decode(w, r, &spec) {
+			return
+		}
+		if spec.ID != r.PathValue("id") {
+			answer(w, nil, fail(protocol.CodeInvalid, "the id in the path and in the body differ"))
+			return
+		}
+		s, err := d.Create(spec)
+		answer(w, s, err)
+	})
+	m.HandleFunc("GET /v1/tasks/{id}", d.serveStatus)
+	m.HandleFunc("PUT /v1/tasks/{id}/files", func(w http.ResponseWriter, r *http.Request) {
+		var files []protocol.File
+		if decode(w, r, &files) {
+			answer(w, struct{}{}, d.PutFiles(r.PathValue("id"), files))
+		}
+	})
+	m.HandleFunc("POST /v1/tasks/{id}/start", d.serveStart)
+	m.HandleFunc("POST /v1/tasks/{id}/stop", func(w http.ResponseWriter, r *http.Request) {
+		var req protocol.StopRequest
+		if !decode(w, r, &req) {
+			return
+		}
+		s, err := d.Stop(r.PathValue("id"), req.Grace)
+		answer(w, s, err)
+	})
+	m.HandleFunc("POST /v1/tasks/{id}/signal", func(w http.ResponseWriter, r *http.Request) {
+		var req protocol.SignalRequest
+		if decode(w, r, &req) {
+			answer(w, struct{}{}, d.Signal(r.PathValue("id"), req.Signal))
+		}
+	})
+	m.HandleFunc("GET /v1/tasks/{id}/tail", d.serveTail)
+	m.HandleFunc("DELETE /v1/tasks/{id}", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, struct{}{}, d.Delete(r.Context(), r.PathValue("id")))
+	})
+	return m
+}
+
+func (d *Daemon) serveStatus(w http.ResponseWriter, r *http.Request) {
+	id, q := r.PathValue("id"), r.URL.Query()
+	if !q.Has("after") {
+		s, err := d.Status(id)
+		answer(w, s, err)
+		return
+	}
+	after, err := strconv.ParseUint(q.Get("after"), 10, 64)
+	if err != nil {
+		answer(w, nil, fail(protocol.CodeInvalid, "after=%q: want a version number", q.Get("after")))
+		return
+	}
+	ctx, cancel, ok := waitContext(w, r)
+	if !ok {
+		return
+	}
+	defer cancel()
+	s, err := d.Wait(ctx, id, after)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = nil
+	}
+	answer(w, s, err)
+}
+
+func (d *Daemon) serveStart(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel, ok := waitContext(w, r)
+	if !ok {
+		return
+	}
+	defer cancel()
+	s, err := d.Start(r.PathValue("id"))
+	for err == nil && (s.State == starting || s.State == settling) {
+		if s, err = d.Wait(ctx, s.ID, s.Version); errors.Is(err, context.DeadlineExceeded) {
+			err = nil
+			break
+		}
+	}
+	answer(w, s, err)
+}
+
+func waitContext(w http.ResponseWriter, r *http.Request) (context.Context, context.CancelFunc, bool) {
+	wait := time.Duration(0)
+	if v := r.URL.Query().Get("wait"); v != "" {
+		var err error
+		if wait, err = time.ParseDuration(v); err != nil || wait < 0 {
+			answer(w, nil, fail(protocol.CodeInvalid, "wait=%q: want a duration such as 30s", v))
+			return nil, nil, false
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), min(wait, longestWait))
+	return ctx, cancel, true
+}
+
+func (d *Daemon) serveTail(w http.ResponseWriter, r *http.Request) {
+	n := defaultTail
+	if v := r.URL.Query().Get("bytes"); v != "" {
+		var err error
+		if n, err = strconv.Atoi(v); err != nil || n < 1 {
+			answer(w, nil, fail(protocol.CodeInvalid, "bytes=%q: want a positive number", v))
+			return
+		}
+	}
+	text, err := d.Tail(r.PathValue("id"), min(n, maxTail))
+	if err != nil {
+		answer(w, nil, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte(text)) // a client that has gone needs no answer
+}
+
+// serveFetch streams progress, because a download can take longer than anybody waits in silence.
+func (d *Daemon) serveFetch(w http.ResponseWriter, r *http.Request) {
+	var req protocol.FetchRequest
+	if !decode(w, r, &req) {
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	enc := json.NewEncoder(w)
+	flush := http.NewResponseController(w)
+	say := func(e protocol.FetchEvent) {
+		if enc.Encode(e) == nil {
+			_ = flush.Flush() // a client that has gone ends the request's context
+		}
+	}
+	digests, err := d.Fetch(r.Context(), req.URIs, func(text string) { say(protocol.FetchEvent{Progress: text}) })
+	if err != nil {
+		say(protocol.FetchEvent{Error: err.Error()})
+		return
+	}
+	say(protocol.FetchEvent{Done: true, Digests: digests})
+}
+
+func decode(w http.ResponseWriter, r *http.Request, into any) bool {
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(into)
+	if err != nil {
+		// The decoder's text may quote the body, which may hold secrets.
+		var ute *json.UnmarshalTypeError
+		if errors.As(err, &ute) {
+			answer(w, nil, fail(protocol.CodeInvalid, "body: field %s: want %s", ute.Field, ute.Type))
+		} else {
+			answer(w, nil, fail(protocol.CodeInvalid, "the body is not the JSON that is expected here"))
+		}
+		return false
+	}
+	return true
+}
+
+var statusOf = map[string]int{
+	protocol.CodeNotFound: http.StatusNotFound, protocol.CodeConflict: http.StatusConflict,
+	protocol.CodeInvalid: http.StatusBadRequest, protocol.CodeInternal: http.StatusInternalServerError,
+	protocol.CodeUnavailable: http.StatusServiceUnavailable,
+}
+
+func answer(w http.ResponseWriter, body any, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	if err != nil {
+		var e *protocol.Error
+		switch {
+		case errors.As(err, &e):
+		case errors.Is(err, errTaskDone):
+			e = &protocol.Error{Code: protocol.CodeNotFound, Message: err.Error()}
+		default:
+			e = &protocol.Error{Code: protocol.CodeInternal, Message: err.Error()}
+		}
+		w.WriteHeader(statusOf[e.Code])
+		body = e
+	}
+	_ = json.NewEncoder(w).Encode(body) // a client that has gone needs no answer
+}

@@ -1,0 +1,199 @@
+package processdaemon
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tandem/internal/atomicfile"
+	"tandem/internal/failpoint"
+	"tandem/internal/procid"
+	"tandem/processdaemon/protocol"
+)
+
+// recordFormat is the version of the record on disk.
+const recordFormat = 1
+
+// record is all that the daemon knows about a task, and what it keeps on disk.
+// Times with the suffix By or At are nanoseconds of CLOCK_BOOTTIME, which no
+// clock adjustment moves and which BootID makes comparable after a restart.
+type record struct {
+	Format int `json:"format"`
+	// Spec is without the passwords of the URIs once those were fetched.
+	Spec    protocol.Spec  `json:"spec"`
+	Hash    string         `json:"hash"`
+	State   protocol.State `json:"state"`
+	Version uint64         `json:"version"`
+	BootID  string         `json:"bootID"`
+	Created time.Time      `json:"created"`
+
+	// Command is the start command of a task with a pid file.
+	Command procid.Identity `json:"command,omitzero"`
+	Main    procid.Identity `json:"main,omitzero"`
+	// MainShell says that the main process is a shell which the daemon added.
+	MainShell bool `json:"mainShell,omitempty"`
+	// Pid is the last main process, also after its end.
+	Pid        int            `json:"pid,omitempty"`
+	StartedAt  time.Time      `json:"startedAt,omitzero"`
+	FinishedAt time.Time      `json:"finishedAt,omitzero"`
+	Exit       *protocol.Exit `json:"exit,omitempty"`
+	Failure    string         `json:"failure,omitempty"`
+	Notes      []string       `json:"notes,omitempty"`
+	// Files are those put in place, to be removed at the end; secrets are among them.
+	Files []string `json:"files,omitempty"`
+
+	StartBy     int64 `json:"startBy,omitempty"`
+	AliveBy     int64 `json:"aliveBy,omitempty"`
+	TermAt      int64 `json:"termAt,omitempty"`
+	KillAt      int64 `json:"killAt,omitempty"`
+	KillAgainAt int64 `json:"killAgainAt,omitempty"`
+}
+
+// deadline returns the deadline that holds in the record's state, or 0.
+func (r *record) deadline() int64 {
+	switch deadlineOf[r.State] {
+	case "startBy":
+		return r.StartBy
+	case "aliveBy":
+		return r.AliveBy
+	case "termAt":
+		return r.TermAt
+	case "killAt":
+		return r.KillAt
+	case "killAgainAt":
+		return r.KillAgainAt
+	}
+	return 0
+}
+
+// store keeps one JSON file per task. Records are replaced atomically but not
+// synced to the disk: all they describe, save the files of a task, ends with
+// the boot, and a sync costs more than everything else in a start.
+type store struct {
+	dir string
+	log *slog.Logger
+}
+
+func (s *store) tasks() string { return filepath.Join(s.dir, "tasks") }
+
+// path names a record by a hash, because ids may be long and hold any byte.
+func (s *store) path(id string) string {
+	return filepath.Join(s.tasks(), shortHash(id)+".json")
+}
+
+func shortHash(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:16])
+}
+
+func (s *store) save(r *record, durable bool) error {
+	if err := failpoint.Inject("processdaemon/save/" + string(r.State)); err != nil {
+		return err
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("record of task %q: %w", r.Spec.ID, err)
+	}
+	write := atomicfile.WriteVolatile
+	if durable {
+		write = atomicfile.Write
+	}
+	// The environment may hold secrets: nobody else reads records.
+	if err := write(s.path(r.Spec.ID), b, 0o600); err != nil {
+		return fmt.Errorf("record of task %q: %w", r.Spec.ID, err)
+	}
+	return failpoint.Inject("processdaemon/saved/" + string(r.State))
+}
+
+func (s *store) remove(id string) error {
+	if err := failpoint.Inject("processdaemon/remove"); err != nil {
+		return err
+	}
+	if err := os.Remove(s.path(id)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("record of task %q: %w", id, err)
+	}
+	return nil
+}
+
+// load reads all records. An unreadable one is set aside with a log line: it
+// must not keep the daemon from looking after all the others.
+func (s *store) load() ([]*record, error) {
+	if err := atomicfile.MkdirAll(s.tasks(), 0o700); err != nil {
+		return nil, fmt.Errorf("%w; choose a data directory that is writable", err)
+	}
+	if err := atomicfile.RemoveTemp(s.tasks()); err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(s.tasks())
+	if err != nil {
+		return nil, fmt.Errorf("read records: %w", err)
+	}
+	var out []*record
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".json") {
+			continue
+		}
+		path := filepath.Join(s.tasks(), e.Name())
+		r, err := readRecord(path)
+		if err == nil && s.path(r.Spec.ID) != path {
+			err = fmt.Errorf("task id %q does not belong to this file name", r.Spec.ID)
+		}
+		if err != nil {
+			s.quarantine(path, err)
+			continue
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+func readRecord(path string) (*record, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	r := new(record)
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, err
+	}
+	if r.Format != recordFormat {
+		return nil, fmt.Errorf("format %d, this daemon knows %d", r.Format, recordFormat)
+	}
+	if _, ok := table[r.State]; !ok {
+		return nil, fmt.Errorf("unknown state %q", r.State)
+	}
+	return r, nil
+}
+
+func (s *store) quarantine(path string, why error) {
+	dir := filepath.Join(s.dir, "corrupt")
+	err := atomicfile.MkdirAll(dir, 0o700)
+	to := filepath.Join(dir, fmt.Sprintf("%d-%s", time.Now().UnixNano(), filepath.Base(path)))
+	if err == nil {
+		err = os.Rename(path, to)
+	}
+	if err != nil {
+		s.log.Error("unreadable record cannot be set aside", "path", path, "reason", why, "err", err)
+		return
+	}
+	s.log.Error("unreadable record set aside; its task, if any, is stopped", "path", path, "to", to, "reason", why)
+}
+
+// bootNow is the time since boot, suspension included.
+func bootNow() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		// Cannot fail on Linux 2.6.39 and later; without a clock no deadline would hold.
+		panic("clock_gettime(CLOCK_BOOTTIME): " + err.Error())
+	}
+	return ts.Nano()
+}

@@ -1,0 +1,420 @@
+package processdaemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"tandem/internal/cgroup"
+	"tandem/internal/procid"
+	"tandem/processdaemon/protocol"
+)
+
+// task is the loop that owns one task's state. Everything that happens comes
+// in as a message; what takes long runs beside the loop and reports back.
+type task struct {
+	d   *Daemon
+	log *slog.Logger
+
+	// These never change.
+	hash       string
+	id         string
+	owner      string
+	sandbox    string
+	leased     bool
+	hasStopCmd bool
+	group      *cgroup.Group
+	mail       chan message
+	done       chan struct{} // closed when the loop has ended
+	ctx        context.Context
+	cancel     context.CancelFunc
+	work       sync.WaitGroup
+
+	// Only the loop touches these.
+	rec           *record
+	main          *procid.Process
+	cancelPrepare context.CancelFunc
+	prepareDone   chan struct{} // closed when no preparation works on the disk any more
+	deadline      *time.Timer
+	poll          *time.Timer
+	pollEvery     time.Duration
+	removed       bool
+
+	mu      sync.Mutex
+	shown   protocol.Status
+	changed chan struct{}
+}
+
+// message is an event with what belongs to it, or a request without one.
+type message struct {
+	ev    event
+	reply chan error // nil when nobody waits
+
+	grace   time.Duration   // of a stop
+	exit    protocol.Exit   // of a main process
+	who     procid.Identity // whose end this is
+	failure string
+	signal  syscall.Signal
+	files   []protocol.File
+}
+
+var errTaskDone = errors.New("the task was deleted meanwhile")
+
+const (
+	pollFirst = time.Millisecond
+	pollMost  = 25 * time.Millisecond
+	killAgain = time.Second
+	// leastSettle is how long a pid file may be missing when no grace was asked for.
+	leastSettle = time.Second
+)
+
+func (d *Daemon) newTask(r *record) *task {
+	ctx, cancel := context.WithCancel(d.ctx)
+	t := &task{
+		d: d, rec: r, hash: r.Hash, id: r.Spec.ID, owner: r.Spec.Owner, sandbox: r.Spec.Sandbox,
+		leased: r.Spec.Leased, hasStopCmd: r.Spec.StopCmd != "",
+		log:  d.log.With("task", r.Spec.ID, "process", r.Spec.Name),
+		mail: make(chan message, 16), done: make(chan struct{}), changed: make(chan struct{}), ctx: ctx, cancel: cancel,
+		deadline: time.NewTimer(time.Hour), poll: time.NewTimer(time.Hour),
+		group: d.tree.Group(shortHash(r.Spec.ID)),
+	}
+	t.deadline.Stop()
+	t.poll.Stop()
+	t.show()
+	return t
+}
+
+// resume starts the loop in the record's state.
+func (t *task) resume() {
+	t.d.wg.Go(t.loop)
+}
+
+func (t *task) loop() {
+	defer func() {
+		t.cancel()
+		t.work.Wait()
+		if t.main != nil {
+			t.main.Close()
+		}
+		if t.removed {
+			t.d.mu.Lock()
+			delete(t.d.tasks, t.rec.Spec.ID)
+			t.d.mu.Unlock()
+		}
+		close(t.done)
+	}()
+	t.enter()
+	t.takeUp()
+	for !t.removed {
+		select {
+		case <-t.ctx.Done():
+			return
+		case m := <-t.mail:
+			err := t.handle(m)
+			if m.reply != nil {
+				m.reply <- err
+			}
+		case <-t.deadline.C:
+			t.fire(message{ev: evDeadline})
+		case <-t.poll.C:
+			t.look()
+		}
+	}
+}
+
+// ask sends a request to the loop and waits for its answer.
+func (t *task) ask(m message) (protocol.Status, error) {
+	m.reply = make(chan error, 1)
+	select {
+	case t.mail <- m:
+	case <-t.done:
+		return t.status(), t.goneErr()
+	}
+	select {
+	case err := <-m.reply:
+		return t.status(), err
+	case <-t.done:
+		// The loop may have answered and ended.
+		select {
+		case err := <-m.reply:
+			return t.status(), err
+		default:
+			return t.status(), t.goneErr()
+		}
+	}
+}
+
+// goneErr says why the loop has ended.
+func (t *task) goneErr() error {
+	if t.d.ctx.Err() != nil {
+		return errShutdown
+	}
+	return errTaskDone
+}
+
+// post sends an event from beside the loop.
+func (t *task) post(m message) {
+	select {
+	case t.mail <- m:
+	case <-t.ctx.Done():
+	}
+}
+
+func (t *task) handle(m message) error {
+	switch {
+	case m.ev != "":
+		return t.fire(m)
+	case m.signal != 0:
+		if t.main == nil || t.rec.Exit != nil {
+			return fail(protocol.CodeConflict, "task %q has no running process to signal (state %s)", t.rec.Spec.ID, t.rec.State)
+		}
+		if err := t.main.Signal(m.signal); err != nil {
+			return fail(protocol.CodeConflict, "task %q: %v", t.rec.Spec.ID, err)
+		}
+		return nil
+	case m.files != nil:
+		return t.putFiles(m.files)
+	}
+	return nil
+}
+
+// fire takes one event through the table: record what will be done, then do it.
+func (t *task) fire(m message) error {
+	from := t.rec.State
+	c := lookup(from, m.ev)
+	switch {
+	case c.refuse != "":
+		return fail(protocol.CodeConflict, "task %q is %s: %s", t.rec.Spec.ID, from, c.refuse)
+	case c.ignore:
+		return nil
+	}
+	if !t.note(from, c.next, m) {
+		return nil
+	}
+	t.rec.State = c.next
+	if err := t.save(); err != nil {
+		if m.ev == evStart {
+			// Nothing was done yet, so nothing need be: the caller hears why.
+			t.rec.State = from
+			return fail(protocol.CodeInternal, "task %q was not started: %v; free disk space or mend the data directory", t.rec.Spec.ID, err)
+		}
+		// An end must not wait for a full disk.
+		t.log.Error("the record cannot be written", "state", c.next, "err", err)
+	}
+	if from != c.next {
+		t.log.Info("task changes", "from", from, "to", c.next, "event", m.ev)
+	}
+	t.enter()
+	return t.act(c.act)
+}
+
+// note puts what an event brings into the record. It returns false for an event
+// that is about a process which is not the task's any more.
+func (t *task) note(from, next protocol.State, m message) bool {
+	r, now := t.rec, bootNow()
+	switch m.ev {
+	case evStart:
+		r.StartBy = now + int64(t.d.opts.StartTimeout)
+	case evPrepared:
+		for i := range r.Spec.URIs {
+			r.Spec.URIs[i].Password = ""
+		}
+	case evPrepareFailed, evSpawnFailed, evCommandFailed, evNotAlive:
+		r.Failure = m.failure
+	case evCommandOK:
+		r.AliveBy = now + int64(max(r.Spec.StartGrace, leastSettle))
+	case evAlive, evMainSpawned:
+		r.Pid, r.StartedAt = r.Main.Pid, time.Now().UTC()
+	case evMainExited:
+		if m.who != r.Main {
+			return false
+		}
+		exit := m.exit
+		r.Exit, r.FinishedAt = &exit, time.Now().UTC()
+		if from == settling {
+			r.Failure = fmt.Sprintf("process %q: it ended within startGracePeriod (%v): %s", r.Spec.Name, r.Spec.StartGrace, describeExit(exit))
+		}
+	case evStop, evStopByCommand, evKill:
+		t.noteStop(m, now)
+	case evDeadline:
+		if from == starting {
+			r.Failure = fmt.Sprintf("process %q: startCmd %q did not end within %v; a start command with a pidFile must put the process into the background and exit, without pidFile it stays in the foreground",
+				r.Spec.Name, r.Spec.StartCmd, t.d.opts.StartTimeout)
+		}
+	case evEmpty:
+		if r.FinishedAt.IsZero() {
+			r.FinishedAt = time.Now().UTC()
+		}
+	}
+	if next == killing {
+		r.KillAgainAt = now + int64(killAgain)
+	}
+	if next == ended && r.FinishedAt.IsZero() {
+		r.FinishedAt = time.Now().UTC()
+	}
+	return true
+}
+
+// noteStop records the deadlines of an end. A later request can only bring
+// them nearer. With a stop command, three quarters of the grace are its own and
+// the process's; then SIGTERM follows, for the rest.
+func (t *task) noteStop(m message, now int64) {
+	r := t.rec
+	killAt := now + int64(max(0, m.grace))
+	if r.KillAt == 0 || killAt < r.KillAt {
+		r.KillAt = killAt
+		r.TermAt = now + int64(max(0, m.grace))*3/4
+	}
+	switch r.State {
+	case preparing, ready, starting, settling:
+		r.Failure = fmt.Sprintf("process %q was stopped before its start was complete", r.Spec.Name)
+	}
+}
+
+func describeExit(e protocol.Exit) string {
+	switch {
+	case !e.Known:
+		return "nobody saw its exit code"
+	case e.OOMKilled:
+		return "it was killed for lack of memory; raise its memory limit"
+	case e.Signal != 0:
+		return fmt.Sprintf("killed by signal %d (%s)", e.Signal, syscall.Signal(e.Signal))
+	}
+	return fmt.Sprintf("exit code %d", e.Code)
+}
+
+// save makes the record durable against crashes and shows the new status.
+func (t *task) save() error {
+	t.rec.Version++
+	err := t.d.store.save(t.rec, false)
+	t.show()
+	return err
+}
+
+// enter arms the timers of the state.
+func (t *task) enter() {
+	t.deadline.Stop()
+	if at := t.rec.deadline(); at != 0 {
+		t.deadline.Reset(time.Duration(max(0, at-bootNow())))
+	}
+	t.poll.Stop()
+	if pollsEmpty[t.rec.State] || t.rec.State == settling {
+		t.pollEvery = pollFirst
+		t.poll.Reset(t.pollEvery)
+	}
+}
+
+// look is what the poll timer does: is the task empty, is there a pid file?
+func (t *task) look() {
+	t.pollEvery = min(2*t.pollEvery, pollMost)
+	t.poll.Reset(t.pollEvery)
+	if t.rec.State == settling {
+		t.readPidFile()
+		return
+	}
+	if pollsEmpty[t.rec.State] && t.empty() {
+		t.fire(message{ev: evEmpty})
+	}
+}
+
+// empty tells whether nothing runs and nothing is to be learned any more: while
+// the end of the main process is still on its way to the loop, it is not.
+func (t *task) empty() bool {
+	if t.main != nil && t.rec.Exit == nil {
+		return false
+	}
+	empty, err := t.group.Empty()
+	if err != nil {
+		t.log.Error("cannot tell whether anything of the task still runs", "err", err)
+		return false
+	}
+	return empty
+}
+
+// show publishes the record as a status.
+func (t *task) show() { t.publish("") }
+
+func (t *task) publish(progress string) {
+	r := t.rec
+	s := protocol.Status{
+		ID: r.Spec.ID, Owner: r.Spec.Owner, Name: r.Spec.Name, State: r.State, Version: r.Version, Pid: r.Pid,
+		StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, Exit: r.Exit, Failure: r.Failure, Notes: slices.Clone(r.Notes), Progress: progress,
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.shown = s
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+func (t *task) status() protocol.Status {
+	s, _ := t.watchStatus()
+	return s
+}
+
+// watchStatus returns the status and a channel that is closed when it changes.
+func (t *task) watchStatus() (protocol.Status, <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.shown, t.changed
+}
+
+// watchMain waits beside the loop for the end of the main process.
+func (t *task) watchMain(p *procid.Process) {
+	t.main = p
+	id := p.Identity()
+	t.d.kids.track(id.Pid)
+	t.work.Go(func() {
+		defer t.d.kids.untrack(id.Pid)
+		if p.Wait(t.ctx) != nil {
+			return
+		}
+		exit := protocol.Exit{}
+		if st, err := p.Reap(); err == nil {
+			exit = protocol.Exit{Known: true, Code: st.Code, Signal: st.Signal}
+			exit.OOMKilled = st.Signal == int(syscall.SIGKILL) && t.group.OOMKills() > 0
+		}
+		t.post(message{ev: evMainExited, who: id, exit: exit})
+	})
+}
+
+// watchCommand waits beside the loop for the end of a start or stop command.
+func (t *task) watchCommand(p *procid.Process, ok, failed event, what string) {
+	pid := p.Identity().Pid
+	t.d.kids.track(pid)
+	t.work.Go(func() {
+		defer t.d.kids.untrack(pid)
+		defer p.Close()
+		if p.Wait(t.ctx) != nil {
+			return
+		}
+		st, err := p.Reap()
+		switch {
+		case err != nil:
+			// Started by an earlier daemon, so nobody can know. What counts is
+			// whether the process lives, and that is looked at next.
+			t.post(message{ev: ok})
+		case st.Code == 0 && st.Signal == 0:
+			t.post(message{ev: ok})
+		default:
+			exit := protocol.Exit{Known: true, Code: st.Code, Signal: st.Signal}
+			t.post(message{ev: failed, failure: fmt.Sprintf("process %q: %s: %s%s", t.rec.Spec.Name, what, describeExit(exit), t.lastWords())})
+		}
+	})
+}
+
+// lastWords returns the end of what the task wrote to stderr, for messages.
+func (t *task) lastWords() string {
+	const most = 512
+	text, err := tailFile(filepath.Join(t.rec.Spec.Sandbox, "stderr"), most)
+	if err != nil || text == "" {
+		return ""
+	}
+	return "; its last words: " + text
+}
