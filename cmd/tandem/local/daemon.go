@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -39,6 +40,8 @@ type daemon struct {
 	record string
 	done   chan struct{}
 	err    error
+	// stopping tells that its end is wanted.
+	stopping atomic.Bool
 }
 
 // startDaemon ends a daemon that an earlier run left, starts a new one that
@@ -67,11 +70,10 @@ func startDaemon(ctx context.Context, binary string, d *dataDir, socket string, 
 		close(p.done)
 	}()
 	if err := p.remember(); err != nil {
-		p.stop(context.WithoutCancel(ctx))
-		return nil, err
+		return nil, errors.Join(err, p.stop(context.WithoutCancel(ctx)))
 	}
 	if err := p.waitReady(ctx); err != nil {
-		p.stop(context.WithoutCancel(ctx))
+		_ = p.stop(context.WithoutCancel(ctx)) // that it did not start is what counts
 		return nil, fmt.Errorf("%s did not start: %w; its log %s ends:\n%s", processdBinary, err, logPath, tailFile(logPath, 2000))
 	}
 	return p, nil
@@ -118,17 +120,20 @@ func (p *daemon) waitReady(ctx context.Context) error {
 }
 
 // stop ends the daemon with SIGTERM, after a while with SIGKILL, and waits for its end.
-func (p *daemon) stop(ctx context.Context) {
+func (p *daemon) stop(ctx context.Context) (err error) {
+	p.stopping.Store(true)
 	ctx, cancel := context.WithTimeout(ctx, daemonStopTimeout)
 	defer cancel()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
 	select {
 	case <-p.done:
 	case <-ctx.Done():
+		err = fmt.Errorf("%s did not end within %s of SIGTERM and was killed", processdBinary, daemonStopTimeout)
 		_ = p.cmd.Process.Kill()
 		<-p.done
 	}
 	os.Remove(p.record)
+	return err
 }
 
 // endOldDaemon ends the daemon that a killed run left. Processes are not its
@@ -147,7 +152,7 @@ func endOldDaemon(ctx context.Context, record string) error {
 	}
 	old, err := procid.Open(id)
 	if err != nil {
-		return nil //nolint:nilerr // it is gone, which is what is wanted
+		return nil // it is gone, which is what is wanted
 	}
 	defer old.Close()
 	for _, step := range []struct {

@@ -29,6 +29,8 @@ import (
 type dataDir struct {
 	path string
 	lock *os.File
+	// made is the topmost directory that was made for this stack, or "".
+	made string
 }
 
 // holder is the content of local.lock.
@@ -65,7 +67,7 @@ func openDataDir(path, server string) (*dataDir, error) {
 		return nil, exit.Errorf(exit.Refused, `data directory %s is in use by another "tandem local"%s: stop that one, or choose another with --data-dir`,
 			path, readHolder(lock))
 	}
-	d := &dataDir{path: path, lock: lock}
+	d := &dataDir{path: path, lock: lock, made: made}
 	text, err := json.Marshal(holder{Pid: os.Getpid(), Server: server})
 	if err == nil {
 		err = errors.Join(lock.Truncate(0), writeAt(lock, text))
@@ -79,6 +81,15 @@ func openDataDir(path, server string) (*dataDir, error) {
 
 // Close lets go of the directory.
 func (d *dataDir) Close() { d.lock.Close() }
+
+// Discard is Close for a stack that was never started: a directory that was
+// made for it goes again.
+func (d *dataDir) Discard() {
+	if d.made != "" {
+		os.RemoveAll(d.made)
+	}
+	d.Close()
+}
 
 func (d *dataDir) join(parts ...string) string {
 	return filepath.Join(append([]string{d.path}, parts...)...)

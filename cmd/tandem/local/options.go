@@ -47,8 +47,6 @@ type Options struct {
 	Keep bool
 	// Verbose copies the servers' log to standard error.
 	Verbose bool
-	// Exec is run in a shell once the stack is ready; its end ends the stack.
-	Exec string
 	// Getenv reads the environment.
 	Getenv func(string) string
 }
@@ -138,6 +136,8 @@ type machine struct {
 	Port       int    `json:"port"`
 	Attributes string `json:"attributes,omitempty"`
 	Resources  string `json:"resources"`
+	// Asked is what the user asked for; Resources is that, completed.
+	Asked string `json:"asked,omitempty"`
 }
 
 // machines lays out the agents. Processors are not divided among them, because
@@ -154,9 +154,9 @@ func (o *Options) machines() []machine {
 			m.Attributes = strings.Trim(o.Attributes[i%n], "; ")
 		}
 		if n := len(o.Resources); n > 0 {
-			m.Resources = strings.Trim(o.Resources[i%n], "; ")
+			m.Asked = strings.Trim(o.Resources[i%n], "; ")
 		}
-		m.Resources = completeResources(m.Resources, map[string]string{
+		m.Resources = completeResources(m.Asked, map[string]string{
 			"cpus":  strconv.Itoa(max(4, runtime.NumCPU())),
 			"mem":   strconv.Itoa(max(minAgentMemory, (machineMemory()-1024)/o.Agents)),
 			"disk":  strconv.Itoa(max(1024, freeDisk(o.DataDir)/o.Agents)),

@@ -3,7 +3,6 @@ package local
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
@@ -74,7 +73,7 @@ func whoListens(a address) string {
 		return ""
 	}
 	if p := listeners.Process(l); p != "" {
-		return fmt.Sprintf(" by %s", p)
+		return " by " + p
 	}
 	return ""
 }
