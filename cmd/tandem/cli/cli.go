@@ -57,7 +57,9 @@ func Run(ctx context.Context, args []string, s Streams) exit.Code {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = exit.With(exit.Failure, errors.New("interrupted"))
 	}
-	fmt.Fprintf(s.Err, "tandem: %s\n", strings.TrimRight(err.Error(), "\n"))
+	if !exit.IsSilent(err) {
+		fmt.Fprintf(s.Err, "tandem: %s\n", strings.TrimRight(err.Error(), "\n"))
+	}
 	return exit.Of(err)
 }
 

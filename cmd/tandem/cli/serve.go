@@ -11,6 +11,7 @@ import (
 
 	"tandem/cmd/tandem/exit"
 	"tandem/cmd/tandem/local"
+	"tandem/localmesos/cmdexec"
 	mesos "tandem/localmesos/command"
 )
 
@@ -81,6 +82,16 @@ and for tests; a cluster runs Apache Mesos.`,
 	for _, sub := range []*cobra.Command{mesos.NewMasterCommand(), mesos.NewAgentCommand()} {
 		cmd.AddCommand(a.server(sub))
 	}
+	cmd.AddCommand(&cobra.Command{
+		Use:    "command-executor",
+		Short:  "Run a command task; agents start this",
+		Hidden: true,
+		Args:   exactArgs(),
+		RunE: func(*cobra.Command, []string) error {
+			// It has written to its log what there is to say.
+			return exit.Silent(exit.Code(cmdexec.Main()))
+		},
+	})
 	return cmd
 }
 

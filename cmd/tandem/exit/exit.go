@@ -62,6 +62,19 @@ func With(code Code, err error) error {
 	return &coded{code: code, err: err}
 }
 
+// Silent is an error without a text, for what has been said already; nil for OK.
+func Silent(code Code) error {
+	if code == OK {
+		return nil
+	}
+	return &coded{code: code, err: errSilent}
+}
+
+var errSilent = errors.New("")
+
+// IsSilent tells whether nothing is left to be said about err.
+func IsSilent(err error) bool { return errors.Is(err, errSilent) }
+
 // Errorf is fmt.Errorf with an exit code.
 func Errorf(code Code, format string, args ...any) error {
 	return With(code, fmt.Errorf(format, args...))
