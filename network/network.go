@@ -10,7 +10,6 @@ package network
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"tandem/api"
@@ -75,10 +74,6 @@ func (m Mode) Task(name string) api.TaskNetwork {
 	}
 }
 
-// networkName is what both the container engine and CNI accept. It excludes the
-// colon, and with it "container:<id>", which would join a stranger's namespace.
-var networkName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
-
 // ParseMode reads an artifact's networkMode and networktype, in any case of
 // letters. An empty networkMode is None, an empty networktype is cnm. Any other
 // networkMode than HOST, BRIDGE, NONE and USER is the name of a custom network,
@@ -118,10 +113,23 @@ func CheckName(name string) error {
 		return fmt.Errorf("%q cannot name a network; use HOST, BRIDGE, NONE or the name of a custom network", name)
 	case len(name) > 128:
 		return fmt.Errorf("a network's name has at most 128 characters, this one has %d", len(name))
-	case !networkName.MatchString(name):
+	case !isNetworkName(name):
 		return fmt.Errorf("%q is neither HOST, BRIDGE or NONE nor a network's name (letters, digits, '_', '.', '-', the first a letter or digit)", name)
 	}
 	return nil
+}
+
+// isNetworkName accepts what both the container engine and CNI do. It excludes
+// the colon, and with it "container:<id>", which would join a stranger's namespace.
+func isNetworkName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		word := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !word && (i == 0 || c != '_' && c != '.' && c != '-') {
+			return false
+		}
+	}
+	return s != ""
 }
 
 // FromTask reads the network of a TaskSpec. It is as strict as ParseMode, since

@@ -6,8 +6,8 @@ import (
 	"math"
 	"net"
 	"os"
-	"regexp"
 	"strconv"
+	"strings"
 
 	"tandem/api"
 	"tandem/executor"
@@ -177,18 +177,28 @@ func labels(t *executor.Task) map[string]string {
 	return l
 }
 
-var notInName = regexp.MustCompile(`[^a-zA-Z0-9_.-]`)
-
 // containerName is the task id behind a prefix. An id that cannot be part of a
 // name as it is, or is too long, gets a digest so that two never become one.
 func containerName(taskID string) string {
 	const prefix, maxID = "tandem-", 180
-	clean := notInName.ReplaceAllString(taskID, "-")
+	clean := pathElement(taskID)
 	if clean == taskID && len(clean) <= maxID {
 		return prefix + clean
 	}
 	sum := sha256.Sum256([]byte(taskID))
 	return prefix + clean[:min(len(clean), maxID)] + "-" + hex.EncodeToString(sum[:6])
+}
+
+// pathElement replaces what cannot be in a container's name by hyphens; the
+// result is also free of separators.
+func pathElement(s string) string {
+	allowed := wordOr("_.-")
+	return strings.Map(func(c rune) rune {
+		if c < 0x80 && allowed(byte(c)) {
+			return c
+		}
+		return '-'
+	}, s)
 }
 
 // makeDirs makes the host directories that are missing, as the artifact format promises.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -60,12 +59,55 @@ func (r *Runtime) Prepare(ctx context.Context, t *executor.Task, progress func(s
 	return nil
 }
 
-// digestPattern, tagPattern and namePattern are what a registry accepts, a little widened.
-var (
-	namePattern   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]+)?(/[A-Za-z0-9][A-Za-z0-9._-]*)*$`)
-	tagPattern    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$`)
-	digestPattern = regexp.MustCompile(`^[a-z0-9]+:[0-9a-fA-F]{32,}$`)
-)
+// The checks of a reference's parts are a little wider than a registry's own.
+// What matters is that nothing passes which means something else in a URL. They
+// are no regular expressions because every executor would pay their memory.
+
+// isName: an optional registry host[:port], and path elements that begin with a letter or digit.
+func isName(s string) bool {
+	for i, part := range strings.Split(s, "/") {
+		if i == 0 {
+			if host, port, ok := strings.Cut(part, ":"); ok {
+				if !consists(port, digit) {
+					return false
+				}
+				part = host
+			}
+		}
+		if !consists(part, wordOr("._-")) || !wordOr("")(part[0]) {
+			return false
+		}
+	}
+	return true
+}
+
+func isTag(s string) bool {
+	return consists(s, wordOr("._-")) && wordOr("_")(s[0]) && len(s) <= 128
+}
+
+func isDigest(s string) bool {
+	algorithm, hex, _ := strings.Cut(s, ":")
+	return consists(algorithm, wordOr("")) && len(hex) >= 32 && consists(hex, wordOr(""))
+}
+
+// consists reports whether s is made of such bytes only, and not empty.
+func consists(s string, of func(byte) bool) bool {
+	for i := range len(s) {
+		if !of(s[i]) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func digit(c byte) bool { return c >= '0' && c <= '9' }
+
+// wordOr accepts letters, digits and the given others.
+func wordOr(others string) func(byte) bool {
+	return func(c byte) bool {
+		return digit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || strings.IndexByte(others, c) >= 0
+	}
+}
 
 // splitReference splits an image's name from its tag or digest. Without either
 // the tag is latest: an engine asked to pull without a tag pulls every tag.
@@ -76,19 +118,19 @@ func splitReference(ref string) (name, tag string, err error) {
 		if i := strings.LastIndexByte(n, ':'); i > strings.LastIndexByte(n, '/') {
 			n = n[:i]
 		}
-		if !namePattern.MatchString(n) || !digestPattern.MatchString(digest) {
+		if !isName(n) || !isDigest(digest) {
 			return "", "", bad
 		}
 		return n, digest, nil
 	}
 	name, tag = ref, "latest"
-	if digestPattern.MatchString(ref) {
+	if isDigest(ref) {
 		return ref, "", nil // an image's id
 	}
 	if i := strings.LastIndexByte(ref, ':'); i > strings.LastIndexByte(ref, '/') {
 		name, tag = ref[:i], ref[i+1:]
 	}
-	if !namePattern.MatchString(name) || !tagPattern.MatchString(tag) {
+	if !isName(name) || !isTag(tag) {
 		return "", "", bad
 	}
 	return name, tag, nil

@@ -87,7 +87,7 @@ func volumeName(name, target string) string {
 	if name == "" {
 		name = strings.TrimPrefix(target, "/")
 	}
-	name = notInName.ReplaceAllString(name, "-")
+	name = pathElement(name)
 	if strings.Trim(name, ".") == "" {
 		return "volume"
 	}
