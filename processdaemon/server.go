@@ -45,6 +45,10 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 func (d *Daemon) Handler() http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("GET /v1/info", func(w http.ResponseWriter, _ *http.Request) { answer(w, d.Info(), nil) })
+	// New has taken up all tasks before it returns, so whoever can ask may start.
+	for _, path := range []string{"GET /healthz", "GET /readyz"} {
+		m.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	}
 	m.HandleFunc("POST /v1/fetch", d.serveFetch)
 	m.HandleFunc("GET /v1/tasks", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, d.List(r.URL.Query().Get("owner")), nil)

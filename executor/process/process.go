@@ -1,0 +1,320 @@
+// Package process runs tasks as plain processes of the agent. It implements
+// executor.Runtime for the executor of a taskgroup as a client of the process
+// daemon, which owns the processes, so that they outlive neither their executor
+// nor need it: a restart of the daemon does not end a task, the death of the
+// executor does. The package must never take a daemon that is away for a task
+// that has ended, and never put a secret into a log, a record or an error.
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"tandem/api"
+	"tandem/executor"
+	"tandem/internal/journal"
+	"tandem/processdaemon/client"
+	"tandem/processdaemon/protocol"
+)
+
+// Kind is the kind of the journal's records of processes. The process daemon
+// undoes those of dead owners itself.
+const Kind = "process"
+
+// Record is the data of a journal record. The daemon finds the process by
+// the record's id alone; this is for people.
+type Record struct {
+	Name string `json:"name"`
+}
+
+// Options configure a Runtime. Only Journal is needed.
+type Options struct {
+	// Socket is the daemon's; empty means client.DefaultSocket.
+	Socket string
+	// Journal takes the records; its owner is the executor id.
+	Journal *journal.Owner
+	// Patience is how long a daemon that does not answer is asked again before
+	// a start fails. Waiting for an end and stopping go on as long as their
+	// context. 0 means 30 s.
+	Patience time.Duration
+	// Logger defaults to slog.Default.
+	Logger *slog.Logger
+}
+
+// Runtime runs processes for one executor. Its methods may be called from
+// several goroutines.
+type Runtime struct {
+	opt Options
+	c   *client.Client
+
+	mu      sync.Mutex
+	digests map[string][]string // task id -> what Prepare fetched
+}
+
+var _ executor.Runtime = (*Runtime)(nil)
+
+// New returns a runtime. It does not call the daemon yet.
+func New(opt Options) (*Runtime, error) {
+	if opt.Journal == nil {
+		return nil, errors.New("the process runtime needs a journal")
+	}
+	if opt.Patience <= 0 {
+		opt.Patience = 30 * time.Second
+	}
+	if opt.Logger == nil {
+		opt.Logger = slog.Default()
+	}
+	return &Runtime{opt: opt, c: client.New(opt.Socket), digests: map[string][]string{}}, nil
+}
+
+// Close closes idle connections. What runs goes on.
+func (r *Runtime) Close() error {
+	r.c.Close()
+	return nil
+}
+
+// Dirs returns what ${work_base_dir} and ${run_base_dir} stand for on this agent.
+func (r *Runtime) Dirs(ctx context.Context) (api.Dirs, error) {
+	var info protocol.Info
+	err := r.patiently(ctx, func() (err error) {
+		info, err = r.c.Info(ctx)
+		return err
+	})
+	return api.Dirs{WorkBase: info.WorkBaseDir, RunBase: info.RunBaseDir}, err
+}
+
+// Prepare brings the task's archives and files into the daemon's cache.
+func (r *Runtime) Prepare(ctx context.Context, t *executor.Task, progress func(string)) error {
+	if t.Spec.Process == nil {
+		return fmt.Errorf("task %q: kind %q without its process part", t.Spec.Name, t.Spec.Kind)
+	}
+	uris := urisOf(t.Spec.Process)
+	if len(uris) == 0 {
+		return nil
+	}
+	var digests []string
+	err := r.patiently(ctx, func() (err error) {
+		digests, err = r.c.Fetch(ctx, uris, progress)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("process %q: %w", t.Spec.Name, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.digests[t.ID] = digests
+	return nil
+}
+
+// Create records the intent, lets the daemon put the archives' content in place,
+// and adds the files from secrets and configmaps.
+func (r *Runtime) Create(ctx context.Context, t *executor.Task) error {
+	if t.Spec.Process == nil {
+		return fmt.Errorf("task %q: kind %q without its process part", t.Spec.Name, t.Spec.Kind)
+	}
+	r.mu.Lock()
+	spec := specOf(t, r.digests[t.ID])
+	r.mu.Unlock()
+	// A process ends with the boot, so its record need not survive that.
+	if err := r.opt.Journal.PutVolatile(Kind, t.ID, Record{Name: t.Spec.Name}); err != nil {
+		return err
+	}
+	var st protocol.Status
+	err := r.patiently(ctx, func() (err error) {
+		st, err = r.c.Create(ctx, spec)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	st, err = r.follow(ctx, st, func(s *protocol.Status) bool { return s.State != protocol.StatePreparing })
+	if err != nil {
+		return err
+	}
+	for _, n := range st.Notes {
+		r.opt.Logger.Warn("not all that was asked for is to be had", "task", t.ID, "note", n)
+	}
+	if st.State == protocol.StateEnded {
+		return errors.New(st.Failure)
+	}
+	if len(t.Spec.Files) == 0 {
+		return nil
+	}
+	return r.patiently(ctx, func() error { return r.c.PutFiles(ctx, t.ID, filesOf(t.Spec.Files)) })
+}
+
+// settleStep is how long one request for a start waits for the start to be settled.
+const settleStep = 20 * time.Second
+
+// Start starts a created process. With a pid file it returns after the start
+// command has succeeded and the grace period has passed with the process alive.
+func (r *Runtime) Start(ctx context.Context, taskID string) (executor.Started, error) {
+	var st protocol.Status
+	err := r.patiently(ctx, func() (err error) {
+		st, err = r.c.Start(ctx, taskID, settleStep)
+		return err
+	})
+	if err != nil {
+		return executor.Started{}, err
+	}
+	st, err = r.follow(ctx, st, func(s *protocol.Status) bool {
+		switch s.State {
+		case protocol.StatePreparing, protocol.StateReady, protocol.StateStarting, protocol.StateSettling:
+			return false
+		default:
+			// A start that failed is told once nothing of it is left.
+			return s.Failure == "" || s.State == protocol.StateEnded
+		}
+	})
+	if err != nil {
+		return executor.Started{}, err
+	}
+	for _, n := range st.Notes {
+		r.opt.Logger.Warn("not all that was asked for is to be had", "task", taskID, "note", n)
+	}
+	if st.Failure != "" {
+		return executor.Started{}, errors.New(st.Failure)
+	}
+	return executor.Started{Pid: st.Pid, At: st.StartedAt}, nil
+}
+
+// Wait returns when the process and all that it forked have ended. It goes on
+// while the daemon is away.
+func (r *Runtime) Wait(ctx context.Context, taskID string) (executor.Exit, error) {
+	st, err := r.follow(ctx, protocol.Status{ID: taskID}, isEnded)
+	if err != nil {
+		return executor.Exit{}, err
+	}
+	out := executor.Exit{At: st.FinishedAt, Message: st.Failure}
+	if e := st.Exit; e != nil {
+		out.Known, out.Code, out.Signal, out.OOMKilled = e.Known, e.Code, e.Signal, e.OOMKilled
+		if !e.Known && out.Message == "" {
+			out.Message = "the process ended while no daemon watched, so its exit code is unknown"
+		}
+	}
+	return out, nil
+}
+
+// Signal sends a signal to the main process.
+func (r *Runtime) Signal(ctx context.Context, taskID string, sig os.Signal) error {
+	s, ok := sig.(syscall.Signal)
+	if !ok {
+		return fmt.Errorf("signal %v cannot be sent on Linux", sig)
+	}
+	return r.c.Signal(ctx, taskID, s)
+}
+
+// Stop ends the process: stop command or SIGTERM, at the latest after the grace
+// SIGKILL to everything that it forked. A task that the daemon does not know has ended.
+func (r *Runtime) Stop(ctx context.Context, taskID string, grace time.Duration) error {
+	begin := time.Now()
+	for {
+		// After an interruption, the grace that is left counts; the daemon
+		// keeps the nearest of the deadlines that it was told.
+		st, err := r.c.Stop(ctx, taskID, max(0, grace-time.Since(begin)))
+		if err == nil {
+			_, err = r.follow(ctx, st, isEnded)
+		}
+		switch {
+		case err == nil, client.IsCode(err, protocol.CodeNotFound):
+			return nil
+		case !errors.Is(err, client.ErrUnavailable):
+			return err
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// Tail returns the last lines, at most maxBytes bytes, that the process wrote.
+func (r *Runtime) Tail(ctx context.Context, taskID string, maxBytes int) (string, error) {
+	return r.c.Tail(ctx, taskID, maxBytes)
+}
+
+// Remove deletes what is left of an ended process, and then its record.
+func (r *Runtime) Remove(ctx context.Context, taskID string) error {
+	if err := r.patiently(ctx, func() error { return r.c.Delete(ctx, taskID) }); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	delete(r.digests, taskID)
+	r.mu.Unlock()
+	return r.opt.Journal.Delete(Kind, taskID)
+}
+
+// List returns the ids of the tasks that this executor's records hold.
+func (r *Runtime) List(context.Context) ([]string, error) {
+	recs, err := r.opt.Journal.Records()
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, rec := range recs {
+		if rec.Kind == Kind {
+			out = append(out, rec.ID)
+		}
+	}
+	return out, nil
+}
+
+func isEnded(s *protocol.Status) bool {
+	return s.State == protocol.StateEnded || s.State == protocol.StateDeleted
+}
+
+// pollStep is how long one request for news stays open.
+const pollStep = 30 * time.Second
+
+// follow waits until done holds, over restarts of the daemon. A task that the
+// daemon does not know is an error: how it ended cannot be known.
+func (r *Runtime) follow(ctx context.Context, st protocol.Status, done func(*protocol.Status) bool) (protocol.Status, error) {
+	said := false
+	for st.State == "" || !done(&st) {
+		next, err := r.c.Poll(ctx, st.ID, st.Version, pollStep)
+		switch {
+		case err == nil:
+			st = next
+			said = false
+		case errors.Is(err, client.ErrUnavailable):
+			if !said {
+				r.opt.Logger.Warn("waiting for the process daemon to come back", "task", st.ID, "err", err)
+				said = true
+			}
+			if err := pause(ctx); err != nil {
+				return st, err
+			}
+		default:
+			return st, err
+		}
+	}
+	return st, nil
+}
+
+// patiently repeats a call that may be repeated while the daemon does not answer.
+func (r *Runtime) patiently(ctx context.Context, call func() error) error {
+	for end := time.Now().Add(r.opt.Patience); ; {
+		err := call()
+		if !errors.Is(err, client.ErrUnavailable) || time.Now().After(end) {
+			return err
+		}
+		if pause(ctx) != nil {
+			return err
+		}
+	}
+}
+
+// pause is the rest between two tries to reach a daemon that is away.
+func pause(ctx context.Context) error {
+	select {
+	case <-time.After(50 * time.Millisecond):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,47 @@
+package process
+
+import (
+	"time"
+
+	"tandem/api"
+	"tandem/executor"
+	"tandem/processdaemon/protocol"
+)
+
+// specOf is what the daemon needs to know of a task.
+func specOf(t *executor.Task, digests []string) *protocol.Spec {
+	p := t.Spec.Process
+	s := &protocol.Spec{
+		ID: t.ID, Owner: t.Owner, Leased: true, Name: t.Spec.Name, User: p.User,
+		WorkPath: p.WorkPath, PidFile: p.PidFile, StartCmd: p.StartCmd, StopCmd: p.StopCmd,
+		StartGrace: time.Duration(p.StartGracePeriodSeconds) * time.Second,
+		Env:        t.Env, Sandbox: t.Sandbox, URIs: urisOf(p),
+		Limits: protocol.Limits{CPUs: t.Spec.Limits.CPUs, MemMB: t.Spec.Limits.MemMB},
+	}
+	for i := range s.URIs {
+		if i < len(digests) {
+			s.URIs[i].Digest = digests[i]
+		}
+	}
+	return s
+}
+
+func urisOf(p *api.ProcessTask) []protocol.URI {
+	out := make([]protocol.URI, 0, len(p.URIs))
+	for _, u := range p.URIs {
+		dir := u.OutputDir
+		if dir == "" {
+			dir = p.WorkPath
+		}
+		out = append(out, protocol.URI{Value: u.Value, User: u.User, Password: u.Password, OutputDir: dir, PullPolicy: u.PullPolicy})
+	}
+	return out
+}
+
+func filesOf(files []api.TaskFile) []protocol.File {
+	out := make([]protocol.File, len(files))
+	for i, f := range files {
+		out[i] = protocol.File{Path: f.Path, Content: f.Content, Mode: f.Mode, User: f.User, Secret: f.Secret}
+	}
+	return out
+}
