@@ -21,7 +21,7 @@ func compileTask(t *testing.T, join string, change func(*executor.Task)) (*compi
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Runtime{engine: e, opt: Options{PublishAddress: "127.0.0.2"}}
+	r := &Runtime{engine: e, opt: Options{PublishAddress: "127.0.0.2", Deny: []string{"/var/lib/tandem"}}}
 	task := &executor.Task{ID: "1.0.0.web.test.c1", Owner: "0.web.test.c1.1", Sandbox: "/sandbox", Env: []string{"A=b"},
 		Spec: &api.TaskSpec{
 			Taskgroup: api.TaskgroupRef{ID: "0.web.test.c1.1", Name: "web-0", Namespace: "test"},
@@ -174,6 +174,7 @@ func TestRefusals(t *testing.T) {
 			{HostPath: "/data", MountPath: "relative"},
 			{HostPath: "/data", MountPath: "/x/.."},
 			{HostPath: "/data", MountPath: "/t/"},
+			{HostPath: "/var/lib/tandem/journal", MountPath: "/journal"},
 		}
 	})
 	var errs api.Errors
@@ -198,7 +199,7 @@ func TestRefusals(t *testing.T) {
 		"container.volumes[2].hostPath": "control of the agent", "container.volumes[3].hostPath": "control of the agent",
 		"container.volumes[4].hostPath": "control of the agent", "container.volumes[5].hostPath": "absolute",
 		"container.volumes[6].mountPath": "absolute", "container.volumes[7].mountPath": "hide the whole image",
-		"container.volumes[8].mountPath": "another volume",
+		"container.volumes[8].mountPath": "another volume", "container.volumes[9].hostPath": "/var/lib/tandem",
 	} {
 		if !strings.Contains(got[path], text) {
 			t.Errorf("%s: %q lacks %q", path, got[path], text)

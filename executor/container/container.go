@@ -51,8 +51,8 @@ type Options struct {
 	Journal *journal.Owner
 	// PublishAddress is the agent's IP address on which ports are published; empty means 0.0.0.0.
 	PublishAddress string
-	// Deny are paths that no volume may reach, besides the engine's own socket:
-	// whoever can speak to such a socket is root on the agent.
+	// Deny are paths that no volume may reach, above or below, besides the engine's
+	// own socket: sockets whose users are root on the agent, the data directory.
 	Deny []string
 	// ExitPatience is how long to wait for an engine that does not answer when a
 	// container has ended; after that its exit code counts as unknown. 0 means 10 s.

@@ -33,6 +33,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if spec := os.Getenv(launchVar); spec != "" {
+		launchForKilling(spec)
+		return
+	}
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
 	ctx := context.Background()
 	var err error

@@ -51,14 +51,15 @@ func (r *Runtime) volumes(errs *api.Errors, t *executor.Task, out *compiled) {
 	}
 }
 
-// denied returns the socket that a mount of path would give access to, or "". A
-// mount of the directory above a socket gives access too, read-only or not.
+// denied returns the socket or directory that a mount of path would give access
+// to, or "". A mount of the directory above it gives access too, and so does one
+// of what is below; being read-only helps against neither.
 func (r *Runtime) denied(path string) string {
 	path = resolve(path)
 	for _, list := range [][]string{{r.engine.SocketPath()}, defaultDeny, r.opt.Deny} {
 		for _, socket := range list {
 			actual := resolve(socket)
-			if path == "/" || actual == path || strings.HasPrefix(actual, path+"/") {
+			if path == "/" || actual == path || strings.HasPrefix(actual, path+"/") || strings.HasPrefix(path, actual+"/") {
 				return socket
 			}
 		}
