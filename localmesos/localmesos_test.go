@@ -85,6 +85,7 @@ func runExecutor() int {
 				update(e.Kill.TaskID, mesos.TASK_KILLED)
 			case executor.Event_SHUTDOWN:
 				return 0
+			default:
 			}
 		}
 		resp.Body.Close()

@@ -293,9 +293,8 @@ func describe(s mesos.TaskStatus) string {
 // fakeAgent speaks the private protocol.
 type fakeAgent struct {
 	*records[link.Event]
-	m    *Master
-	id   string
-	stop chan struct{}
+	m  *Master
+	id string
 }
 
 // startAgent registers an agent; sub may be nil for a new one.

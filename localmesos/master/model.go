@@ -27,6 +27,7 @@ func resourcesModel(l resource.List) object {
 			out[r.Name] = resource.FormatRanges(r.GetRanges().GetRange())
 		case mesos.SET:
 			out[r.Name] = "{" + strings.Join(r.GetSet().GetItem(), ", ") + "}"
+		case mesos.TEXT: // no resource has it
 		}
 	}
 	return out

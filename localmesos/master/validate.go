@@ -240,7 +240,7 @@ func validateResources(resources []mesos.Resource) error {
 		if r.Name == "" {
 			return mesosError("Empty resource name")
 		}
-		bad := false
+		var bad bool
 		switch r.GetType() {
 		case mesos.SCALAR:
 			v := r.GetScalar().GetValue()

