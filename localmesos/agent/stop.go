@@ -115,7 +115,7 @@ func (a *Agent) exited(e *executor, s int32) {
 	if !e.step(exits) {
 		return
 	}
-	if e.killed && s != container.StatusUnknown {
+	if e.killed && e.pid != 0 {
 		s = container.StatusKilled
 	}
 	a.log.Info("an executor ended", "executor", e.key(), "container", e.run.Container, "status", s)
