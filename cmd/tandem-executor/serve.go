@@ -13,6 +13,7 @@ import (
 	"tandem/executor"
 	"tandem/executor/agentlink"
 	"tandem/executor/container"
+	"tandem/executor/process"
 	"tandem/internal/journal"
 )
 
@@ -48,6 +49,9 @@ func serve(ctx context.Context, o *options, cfg executor.Config, log *slog.Logge
 					Host: o.dockerHost, Journal: owner, PublishAddress: o.publishAddress, Logger: log,
 					Deny: []string{o.processdSocket, o.dataDir},
 				})
+			},
+			api.TaskProcess: func() (executor.Runtime, error) {
+				return process.New(process.Options{Socket: o.processdSocket, Journal: owner, Logger: log})
 			},
 		},
 		PublishAddress: o.publishAddress,
