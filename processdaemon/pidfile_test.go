@@ -1,0 +1,165 @@
+package processdaemon
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"tandem/processdaemon/protocol"
+)
+
+// daemonScript puts a worker into the background by a double fork and writes its pid.
+const daemonScript = `#!/bin/sh
+# The inner shell is orphaned and in a session of its own, as daemons are.
+(setsid sh -c 'echo $$ > app.pid.tmp; mv app.pid.tmp app.pid; %s' >/dev/null 2>&1 &)
+while [ ! -e app.pid ]; do sleep 0.01; done
+exit 0
+`
+
+func pidFileSpec(t testing.TB, d *Daemon, id, worker string) protocol.Spec {
+	t.Helper()
+	s := spec(d, id, "./start.sh")
+	s.PidFile = "app.pid"
+	write(t, filepath.Join(s.WorkPath, "start.sh"), fmt.Sprintf(daemonScript, worker), 0o755)
+	return s
+}
+
+func TestPidFileDaemon(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	s := pidFileSpec(t, d, "a", "exec sleep 60")
+	run(t, d, s)
+	st := awaitState(t, d, "a", running)
+	if got := strings.TrimSpace(read(t, filepath.Join(s.WorkPath, "app.pid"))); got != fmt.Sprint(st.Pid) {
+		t.Errorf("pid %d, file %s", st.Pid, got)
+	}
+	// Its end is noticed through the pidfd, and the file is not looked at again.
+	if err := os.Remove(filepath.Join(s.WorkPath, "app.pid")); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	if err := syscall.Kill(st.Pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	awaitState(t, d, "a", ended)
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("the end was noticed after %v", took)
+	}
+}
+
+func TestPidFileStopCommand(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	s := pidFileSpec(t, d, "a", `trap "echo bye > bye; exit 0" USR1; while :; do sleep 0.02; done`)
+	s.StopCmd = "kill -USR1 $(cat app.pid)"
+	run(t, d, s)
+	awaitState(t, d, "a", running)
+	if _, err := d.Stop("a", 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	st := awaitState(t, d, "a", ended)
+	if read(t, filepath.Join(s.WorkPath, "bye")) != "bye\n" || st.Exit == nil || st.Exit.Signal != 0 {
+		t.Errorf("not stopped by its command: %+v", st.Exit)
+	}
+}
+
+func TestStopCommandThatFailsOrHangs(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	for id, c := range map[string]struct {
+		stop string
+		most time.Duration
+	}{
+		"fails":   {"exit 1", 2 * time.Second},
+		"missing": {"./no-such-stop.sh", 2 * time.Second},
+		"hangs":   {"sleep 60", 4 * time.Second},
+	} {
+		t.Run(id, func(t *testing.T) {
+			t.Parallel()
+			s := spec(d, id, "sleep 60")
+			s.StopCmd = c.stop
+			run(t, d, s)
+			awaitState(t, d, id, running)
+			begin := time.Now()
+			if _, err := d.Stop(id, 2*time.Second); err != nil {
+				t.Fatal(err)
+			}
+			st := awaitState(t, d, id, ended)
+			if st.Exit == nil || st.Exit.Signal != int(syscall.SIGTERM) || time.Since(begin) > c.most {
+				t.Errorf("%+v after %v", st.Exit, time.Since(begin))
+			}
+		})
+	}
+}
+
+func TestPidFileFailures(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	for id, c := range map[string]struct{ script, want string }{
+		"no-file":    {"#!/bin/sh\nexit 0\n", "there is no such file"},
+		"not-number": {"#!/bin/sh\necho abc > app.pid\n", `it holds "abc", which is no pid`},
+		"dead":       {"#!/bin/sh\nsh -c 'echo $$ > app.pid; exit 4'\nexit 0\n", "is not alive"},
+		"stranger":   {fmt.Sprintf("#!/bin/sh\necho %d > app.pid\n", os.Getpid()), "was not started by this task"},
+		"fails":      {"#!/bin/sh\necho first reason >&2\nexit 3\n", "exit code 3; its last words: first reason"},
+		"early-end":  {fmt.Sprintf(daemonScript, "sleep 0.2"), "ended within startGracePeriod"},
+	} {
+		t.Run(id, func(t *testing.T) {
+			t.Parallel()
+			s := spec(d, id, "./start.sh")
+			s.PidFile, s.StartGrace = "app.pid", 2*time.Second
+			if id == "no-file" || id == "not-number" || id == "stranger" || id == "dead" {
+				s.StartGrace = 0
+			}
+			write(t, filepath.Join(s.WorkPath, "start.sh"), c.script, 0o755)
+			run(t, d, s)
+			st := awaitState(t, d, id, ended)
+			if !strings.Contains(st.Failure, c.want) || !strings.HasPrefix(st.Failure, `process "name-`) {
+				t.Errorf("%q, want %q", st.Failure, c.want)
+			}
+		})
+	}
+}
+
+func TestStalePidFileIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	s := pidFileSpec(t, d, "a", "exec sleep 60")
+	write(t, filepath.Join(s.WorkPath, "app.pid"), "1\n", 0o644)
+	run(t, d, s)
+	st := awaitState(t, d, "a", running)
+	if st.Pid == 1 {
+		t.Error("pid 1 was taken up")
+	}
+}
+
+func TestStopDuringStart(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	s := spec(d, "a", "sleep 60")
+	s.PidFile = "app.pid"
+	run(t, d, s)
+	awaitState(t, d, "a", starting)
+	if _, err := d.Stop("a", 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	st := awaitState(t, d, "a", ended)
+	if !strings.Contains(st.Failure, "stopped before its start was complete") {
+		t.Errorf("%q", st.Failure)
+	}
+}
+
+func TestStartTimeout(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, func(o *Options) { o.StartTimeout = 100 * time.Millisecond })
+	s := spec(d, "a", "sleep 60")
+	s.PidFile = "app.pid"
+	run(t, d, s)
+	st := awaitState(t, d, "a", ended)
+	if !strings.Contains(st.Failure, "did not end within 100ms") {
+		t.Errorf("%q", st.Failure)
+	}
+}
