@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"net/url"
 	"path"
-	"regexp"
 	"strings"
 )
 
@@ -41,13 +40,11 @@ func (c *checker) warn(path, format string, args ...any) {
 	c.found.warn(e[0])
 }
 
-var dnsLabel = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
-
 func (c *checker) label(path, value string) {
 	switch {
 	case value == "":
 		c.fail(path, nil, "is required: letters, digits and '-', at most 63 of them")
-	case !dnsLabel.MatchString(value):
+	case !isLabel(value):
 		c.fail(path, value, "must be a DNS label: letters, digits and '-', at most 63, the first and last not '-'")
 	}
 }
@@ -174,7 +171,8 @@ func (c *checker) address(path, value string, schemes ...string) {
 	if !c.required(path, value) {
 		return
 	}
-	u, err := url.Parse(anyVariable.ReplaceAllString(value, "x"))
+	plain, _ := replace(value, allOurs, func(string) string { return "x" })
+	u, err := url.Parse(plain)
 	switch {
 	case err != nil:
 		// The error repeats the address, which may hold a password.

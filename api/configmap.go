@@ -1,7 +1,5 @@
 package api
 
-import "regexp"
-
 // Values of ConfigMapItem.Type.
 const (
 	ConfigFile  = "file"
@@ -42,11 +40,8 @@ func (c *ConfigMap) setDefaults() {
 	}
 }
 
-// dataKey is what can name a file and a variable's source.
-var dataKey = regexp.MustCompile(`^[-._A-Za-z0-9]{1,253}$`)
-
 func (c *checker) dataKey(path, key string) {
-	if !dataKey.MatchString(key) || key == "." || key == ".." {
+	if !isDataKey(key) {
 		c.fail(joinPath(path, key), nil, "the key must be letters, digits, '-', '_' and '.', at most 253")
 	}
 }

@@ -3,7 +3,6 @@ package api
 import (
 	"fmt"
 	"net/netip"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -17,16 +16,12 @@ func (k *Container) setDefaults() {
 	k.Resources.setDefaults()
 }
 
-// imageName is loose on purpose: the engine knows the grammar. It excludes what
-// could be taken for an option or hides in a log.
-var imageName = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9._/:@+]{0,511}$`)
-
 func (c *checker) container(path string, k *Container, networkMode string, names map[string]bool) {
 	c.taskName(path, k.Name, names)
 	switch {
 	case k.Image == "":
 		c.fail(joinPath(path, "image"), nil, "is required, for example redis:7")
-	case !imageName.MatchString(k.Image):
+	case !isImage(k.Image):
 		c.fail(joinPath(path, "image"), k.Image, "is not the name of an image, such as registry.example.com/group/name:tag")
 	}
 	c.oneOf(joinPath(path, "imagePullPolicy"), k.ImagePullPolicy, PullAlways, PullIfNotPresent, PullNever)

@@ -34,8 +34,8 @@ func TestEveryErrorAndItsPlace(t *testing.T) {
 		"only a text": {`hello`, `f:1:1: a document must be an object with keys, not a text`},
 		"no kind": {`{"metadata":{"name":"x"}}`,
 			`f:1:1: kind: is missing; add one of application, configmap, deployment, endpoint, process, secret, service`},
-		"unknown kind": {`{"kind":"Aplication"}`,
-			`f:1:9: kind: "Aplication": is not a known kind; use one of application, configmap, deployment, endpoint, process, secret, service; did you mean application?`},
+		"unknown kind": {`{"kind":"Aplicacion"}`,
+			`f:1:9: kind: "Aplicacion": is not a known kind; use one of application, configmap, deployment, endpoint, process, secret, service; did you mean application?`},
 		"unknown version": {`{"apiVersion":"v2","kind":"application"}`,
 			`f:1:15: apiVersion: "v2": is not a known version; kind application has v4`},
 		"types": {`{"kind":"service","metadata":{"name":5,"labels":[]},
@@ -187,18 +187,19 @@ spec:
 
 func TestHostileInputIsRefusedCheaply(t *testing.T) {
 	// Not parallel: it measures memory.
-	bomb := "a: &a [x,x,x,x,x,x,x,x,x]\n"
+	var bomb strings.Builder
+	bomb.WriteString("a: &a [x,x,x,x,x,x,x,x,x]\n")
 	for c := 'b'; c < 'm'; c++ {
-		bomb += fmt.Sprintf("%c: &%c [*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c]\n", c, c, c-1, c-1, c-1, c-1, c-1, c-1, c-1, c-1, c-1)
+		fmt.Fprintf(&bomb, "%c: &%c [*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c,*%c]\n", c, c, c-1, c-1, c-1, c-1, c-1, c-1, c-1, c-1, c-1)
 	}
 	cases := map[string]struct{ src, want string }{
-		"alias bomb":     {bomb, "aliases counted"},
+		"alias bomb":     {bomb.String(), "aliases counted"},
 		"alias texts":    {"a: &a " + strings.Repeat("x", 1<<20) + "\nb: [" + strings.Repeat("*a,", 100) + "*a]\n", "aliases expand to more than"},
 		"alias of self":  {"a: &a [*a]\n", "contains itself"},
 		"deep JSON":      {strings.Repeat("[", 1<<20), "nested more than 64 deep"},
 		"deep JSON maps": {strings.Repeat(`{"a":`, 1<<18), "nested more than 64 deep"},
-		"deep YAML":      {"a: " + strings.Repeat("[", 1<<20), "YAML"},
-		"deep YAML maps": {strings.Repeat("- ", 1<<16) + "x", "YAML"},
+		"deep YAML":      {"a: " + strings.Repeat("[", 1<<20), "exceeded max depth"},
+		"deep YAML maps": {strings.Repeat("- ", 1<<16) + "x", "exceeded max depth"},
 		"too large":      {strings.Repeat(" ", MaxSourceBytes+1), "is larger than 16 MiB"},
 		"many values":    {"[" + strings.Repeat("0,", 3<<20) + "0]", "more than 1048576 values"},
 		"long document":  {`{"kind":"configmap","metadata":{"name":"a","annotations":{"x":"` + strings.Repeat("x", MaxDocumentBytes) + `"}}}`, "the document has"},
@@ -221,7 +222,7 @@ func TestHostileInputIsRefusedCheaply(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 			continue
 		}
-		if !strings.Contains(err.Error(), c.want) && !(c.want == "YAML" && strings.Contains(err.Error(), "nested")) {
+		if !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %.300s", name, err)
 		}
 		if grown := (after.TotalAlloc - before.TotalAlloc) >> 20; grown > 400 {
@@ -368,7 +369,7 @@ func TestNearest(t *testing.T) {
 	t.Parallel()
 	keys := []string{"containerPort", "hostPort", "name", "protocol", "hostIP"}
 	for in, want := range map[string]string{
-		"hostprt": "hostPort", "prtocol": "protocol", "nmae": "name", "HOSTPORT": "hostPort", "containerport": "containerPort",
+		"hostprt": "hostPort", "prtocol": "protocol", "naem": "name", "HOSTPORT": "hostPort", "containerport": "containerPort",
 		"xyz": "", "": "", "resources": "", strings.Repeat("h", 1000): "",
 	} {
 		if got := nearest(in, keys); got != want {

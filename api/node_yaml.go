@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -179,9 +178,6 @@ func (p *yamlParser) merge(y *yaml.Node, n, from *node) *syntaxError {
 	return nil
 }
 
-// jsonNumber is the grammar of a number in JSON.
-var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
-
 func (p *yamlParser) scalar(y *yaml.Node) (*node, *syntaxError) {
 	n := &node{line: y.Line, col: y.Column, text: y.Value}
 	switch tag := y.ShortTag(); tag {
@@ -194,7 +190,7 @@ func (p *yamlParser) scalar(y *yaml.Node) (*node, *syntaxError) {
 		}
 	case "!!int", "!!float":
 		n.kind = nodeNumber
-		if jsonNumber.MatchString(y.Value) {
+		if isJSONNumber(y.Value) {
 			return n, nil
 		}
 		text, ok := yamlNumber(y, tag)
@@ -234,17 +230,15 @@ func yamlLimit(y *yaml.Node, format string, args ...any) *syntaxError {
 	return &syntaxError{line: y.Line, col: y.Column, msg: fmt.Sprintf(format, args...)}
 }
 
-var yamlLine = regexp.MustCompile(`^(?:yaml: )?line ([0-9]+): `)
-
 // yamlFault takes the line out of the parser's message; it gives no column.
 func yamlFault(err error) *syntaxError {
-	msg := err.Error()
+	msg := strings.TrimPrefix(err.Error(), "yaml: ")
 	e := &syntaxError{}
-	if m := yamlLine.FindStringSubmatch(msg); m != nil {
-		e.line, _ = strconv.Atoi(m[1])
-		msg = msg[len(m[0]):]
+	if number, rest, ok := strings.Cut(strings.TrimPrefix(msg, "line "), ": "); ok && strings.HasPrefix(msg, "line ") {
+		if line, err := strconv.Atoi(number); err == nil {
+			e.line, msg = line, rest
+		}
 	}
-	msg = strings.TrimPrefix(msg, "yaml: ")
 	if strings.Contains(msg, "cannot start any token") && strings.Contains(msg, "\\t") || strings.Contains(msg, "found a tab character") {
 		msg += "; indent with spaces, not tabs"
 	}

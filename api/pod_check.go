@@ -156,7 +156,7 @@ func (c *checker) network(path string, s *PodSpec) {
 // name of a process is also that of its directory in the sandbox.
 func (c *checker) taskName(path, name string, names map[string]bool) {
 	switch {
-	case !dnsLabel.MatchString(name):
+	case !isLabel(name):
 		c.label(joinPath(path, "name"), name)
 	case names[name]:
 		c.fail(joinPath(path, "name"), name, "another task of the taskgroup has this name; choose another")

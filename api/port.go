@@ -3,7 +3,6 @@ package api
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 )
 
@@ -61,11 +60,8 @@ func setPortDefaults(ports []Port) {
 	}
 }
 
-// portName is wider than a DNS label: names with '_' have always been in use.
-var portName = regexp.MustCompile(`^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
-
 func (c *checker) portName(path, name string) {
-	if !portName.MatchString(name) {
+	if !isName(name) {
 		c.fail(path, name, "must be letters, digits, '-', '_' and '.', at most 63, the first and last a letter or digit")
 	}
 }

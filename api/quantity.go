@@ -23,7 +23,7 @@ func (q Quantity) Float() (float64, error) {
 	}
 	f, err := strconv.ParseFloat(text, 64)
 	switch {
-	case !jsonNumber.MatchString(text) || err != nil || math.IsInf(f, 0):
+	case !isJSONNumber(text) || err != nil || math.IsInf(f, 0):
 		return 0, fmt.Errorf("%q is not a decimal number; write cores or MiB without a unit, such as \"0.5\" or \"512\"", clip(text))
 	case f < 0:
 		return 0, fmt.Errorf("%s is negative; use 0 or more", clip(text))

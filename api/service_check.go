@@ -3,7 +3,6 @@ package api
 import (
 	"fmt"
 	"net/netip"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -67,11 +66,6 @@ func (c *checker) exportLabels(path string, labels map[string]string) {
 	}
 }
 
-var (
-	domainName = regexp.MustCompile(`^(\*\.)?([A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?$`)
-	labelName  = regexp.MustCompile(`^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
-)
-
 func (c *checker) servicePorts(s *Service) {
 	v1 := s.APIVersion == VersionV1
 	c.most("spec.ports", len(s.Spec.Ports), maxPorts, "ports")
@@ -110,7 +104,7 @@ func (c *checker) servicePorts(s *Service) {
 		if p.NodePort < 0 || p.NodePort > MaxPort {
 			c.fail(joinPath(at, "nodePort"), p.NodePort, "must be 1 to %d, or 0 for none", MaxPort)
 		}
-		if p.DomainName != "" && (len(p.DomainName) > 253 || !domainName.MatchString(p.DomainName)) {
+		if p.DomainName != "" && !isDomain(p.DomainName) {
 			c.fail(joinPath(at, "domainName"), p.DomainName, "is not a domain name")
 		}
 		if p.Path != "" && (!strings.HasPrefix(p.Path, "/") || strings.ContainsFunc(p.Path, func(r rune) bool { return r <= ' ' })) {
@@ -161,8 +155,8 @@ func validLabelKey(k string) bool {
 	if !found {
 		prefix, name = "", k
 	}
-	if found && (prefix == "" || len(prefix) > 253 || !domainName.MatchString(prefix) || strings.ContainsAny(prefix, "*_")) {
+	if found && (!isDomain(prefix) || strings.ContainsAny(prefix, "*_")) {
 		return false
 	}
-	return labelName.MatchString(name)
+	return isName(name)
 }

@@ -330,7 +330,7 @@ func TestTaskNamesAreUnique(t *testing.T) {
 	s.setDefaults(long)
 	seen := map[string]bool{}
 	for _, n := range s.TaskNames() {
-		if seen[n] || !dnsLabel.MatchString(n) {
+		if seen[n] || !isLabel(n) {
 			t.Errorf("name %q", n)
 		}
 		seen[n] = true

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -31,9 +30,6 @@ const (
 var bcsVariables = []string{"bcs.namespace", "bcs.appname", "bcs.instanceid", "bcs.hostip", "bcs.taskgroupid", "bcs.taskgroupname"}
 
 var processVariables = []string{varWorkBase, varRunBase, varNamespace, varProcess, varInstance, varHostIP, varWorkPath, varPidFile}
-
-// anyVariable finds variables roughly, to look at the text around them.
-var anyVariable = regexp.MustCompile(`\$\{[^}]*\}`)
 
 // maxVariable limits what is looked at for the end of a variable, so that time
 // stays linear in the length of the text.

@@ -1,0 +1,50 @@
+package api
+
+// Task returns the container's own part of a TaskSpec. Credentials that refer
+// to a secret (ParseSecretRef) are passed on as they are: whoever holds the
+// secrets replaces them.
+func (k *Container) Task() *ContainerTask {
+	t := &ContainerTask{
+		Image:        k.Image,
+		Args:         k.Args,
+		WorkingDir:   k.WorkingDir,
+		Hostname:     k.Hostname,
+		Privileged:   k.Privileged,
+		PullPolicy:   k.ImagePullPolicy,
+		RegistryUser: k.ImagePullUser,
+		RegistryPass: k.ImagePullPasswd,
+	}
+	if k.Command != "" {
+		t.Command = []string{k.Command}
+	}
+	for _, p := range k.Parameters {
+		t.Parameters = append(t.Parameters, TaskParameter(p))
+	}
+	for _, v := range k.Volumes {
+		t.Volumes = append(t.Volumes, ContainerVolume{
+			Name: v.Name, HostPath: v.Volume.HostPath, MountPath: v.Volume.MountPath, ReadOnly: v.Volume.ReadOnly,
+		})
+	}
+	return t
+}
+
+// Task returns the process's own part of a TaskSpec.
+func (p *Process) Task() *ProcessTask {
+	t := &ProcessTask{
+		ProcName:                p.ProcName,
+		User:                    p.User,
+		WorkPath:                p.WorkPath,
+		PidFile:                 p.PidFile,
+		StartCmd:                p.StartCmd,
+		StartGracePeriodSeconds: p.StartGracePeriod,
+		StopCmd:                 p.StopCmd,
+		CheckCmd:                p.CheckCmd,
+		RestartCmd:              p.RestartCmd,
+		ReloadCmd:               p.ReloadCmd,
+		KillCmd:                 p.KillCmd,
+	}
+	for _, u := range p.URIs {
+		t.URIs = append(t.URIs, ProcessURI{Value: u.Value, User: u.User, Password: u.Pwd, OutputDir: u.OutputDir, PullPolicy: u.PullPolicy})
+	}
+	return t
+}
