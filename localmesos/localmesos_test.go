@@ -28,6 +28,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(executorVariable) != "" {
 		os.Exit(runExecutor())
 	}
+	if len(os.Args) > 1 && os.Args[1] == "mesos" {
+		os.Exit(mesosMain(os.Args[2:]))
+	}
 	os.Exit(m.Run())
 }
 

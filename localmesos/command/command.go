@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"tandem/localmesos/agent"
-	"tandem/localmesos/cmdexec"
 	"tandem/localmesos/master"
 )
 
@@ -100,21 +99,6 @@ SIGUSR1 ends all executors first and gives the agent's id up.`,
 	}
 	flags.Register(c.Flags())
 	return c
-}
-
-// NewCommandExecutorCommand returns the hidden command "command-executor", which
-// agents of the same program start for tasks that have no executor of their own.
-func NewCommandExecutorCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "command-executor",
-		Short:  "Run the command of one Mesos task (started by the agent)",
-		Hidden: true,
-		Args:   cobra.NoArgs,
-		Run: func(*cobra.Command, []string) {
-			// The exit status is what the agent tells frameworks of the executor.
-			os.Exit(cmdexec.Main())
-		},
-	}
 }
 
 func warn(c *cobra.Command, lines []string) {

@@ -1,0 +1,103 @@
+package localmesos
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"tandem/localmesos/cmdexec"
+	"tandem/localmesos/command"
+)
+
+// probeVariable is the directory of the prober; probeScenarios may name some of
+// its scenarios, separated by commas, instead of all.
+const (
+	probeVariable  = "MESOSPROBE"
+	probeScenarios = "MESOSPROBE_SCENARIOS"
+)
+
+// mesosMain makes this test binary the master, the agent or the command executor.
+func mesosMain(args []string) int {
+	root := &cobra.Command{Use: "mesos"}
+	root.AddCommand(command.NewMasterCommand(), command.NewAgentCommand())
+	root.AddCommand(&cobra.Command{Use: "command-executor", Run: func(*cobra.Command, []string) { os.Exit(cmdexec.Main()) }})
+	root.SetArgs(args)
+	if root.Execute() != nil {
+		return 1
+	}
+	return 0
+}
+
+// TestProbe drives master and agent as processes of their own and compares what
+// they do with what was recorded from Apache Mesos 1.12.
+func TestProbe(t *testing.T) {
+	dir := os.Getenv(probeVariable)
+	if dir == "" {
+		t.Skip(probeVariable + " (the directory of the prober and its goldens) is not set; it takes about four and a half minutes")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmp := t.TempDir()
+	prober, out := filepath.Join(tmp, "mesosprobe"), filepath.Join(tmp, "out")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", prober, ".")
+	build.Dir = dir
+	if text, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the prober: %v\n%s", err, text)
+	}
+	script := func(name, args string) string {
+		path := filepath.Join(tmp, name)
+		if err := os.WriteFile(path, []byte("exec '"+self+"' mesos "+args+" $PROBE_FLAGS\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	args := []string{
+		"--master", "http://" + freeAddress(t), "--agent", "http://" + freeAddress(t), "--out", out,
+		"--master-cmd", script("master.sh", `master --ip=127.0.0.1 --port="$PROBE_MASTER_PORT" --hostname=127.0.0.1 --work_dir="$PROBE_DIR"`),
+		"--agent-cmd", script("agent.sh", `agent --ip=127.0.0.1 --port="$PROBE_AGENT_PORT" --hostname=127.0.0.1 --master="$PROBE_MASTER" --work_dir="$PROBE_DIR" --resources="cpus:4;mem:4096;disk:10240;ports:[31000-32000]" --attributes="rack:r1;slots:4;window:[1-5,8-9]"`),
+	}
+	golden := filepath.Join(dir, "golden")
+	if names := os.Getenv(probeScenarios); names != "" {
+		args = append(args, "--scenario", names)
+		golden = chosen(t, golden, strings.Split(names, ","))
+	}
+	run := exec.CommandContext(t.Context(), prober, args...)
+	if text, err := run.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	diff := exec.CommandContext(t.Context(), prober, "diff", "--ignore", "message,header,new,other", golden, out)
+	text, err := diff.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, text)
+	}
+	t.Logf("%s", text)
+}
+
+// chosen makes a directory with the goldens of some scenarios only.
+func chosen(t *testing.T, golden string, names []string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range names {
+		if err := os.Symlink(filepath.Join(golden, name+".jsonl"), filepath.Join(dir, name+".jsonl")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
