@@ -116,8 +116,12 @@ type run struct {
 	ended chan struct{}
 	done  chan struct{}
 	exit  executor.Exit // read after done
-	// copied is closed when the output is in the sandbox.
-	copied chan struct{}
+	// settled is closed when nothing more will be written, copied when all that
+	// was written is in the sandbox.
+	settled chan struct{}
+	copied  chan struct{}
+	// stopFollowing ends a stream that follows the output, stopCopying all copying.
+	stopFollowing, stopCopying context.CancelFunc
 }
 
 // New returns a runtime. It does not connect: Check does, and every other call.

@@ -42,37 +42,48 @@ type copier struct {
 	failed error
 }
 
-// copyOutput follows a container's output until its end. It closes n.copied.
-func (r *Runtime) copyOutput(c *copier, id string, n *run) {
+// copyOutput follows a container's output to its end. It closes n.copied.
+//
+// A stream that follows may end before the last lines: engines notice the end of
+// a container and the end of its output independently. So once the exit is
+// settled, by when the engine has written all it will, the rest is read from
+// where the stream ended. following ends soon after that, and ctx when nobody
+// waits any more.
+func (r *Runtime) copyOutput(ctx, following context.Context, c *copier, id string, n *run) {
 	defer close(n.copied)
 	defer c.close()
 	for {
-		err := c.follow(r.ctx, r.engine, id)
-		if r.ctx.Err() != nil || engine.IsNotFound(err) {
+		rest := over(n.settled)
+		var err error
+		if rest {
+			err = c.read(ctx, r.engine, id, false)
+		} else {
+			err = c.read(following, r.engine, id, true)
+		}
+		if ctx.Err() != nil || engine.IsNotFound(err) || rest && err == nil {
 			return
 		}
-		select {
-		case <-n.done:
-			return // nobody waits for more
-		case <-n.ended:
-			if err == nil {
-				return
-			}
-		default:
+		// An end just before the news of the exit, an engine that restarts, or one
+		// that is silent: look again soon.
+		pause := 500 * time.Millisecond
+		if rest {
+			pause = 100 * time.Millisecond
 		}
-		// A clean end just before the kernel's news of the exit, an engine that
-		// restarts, or one that is silent: look again soon.
 		select {
-		case <-n.ended:
-			if err == nil {
-				return
-			}
-			time.Sleep(100 * time.Millisecond)
-		case <-time.After(500 * time.Millisecond):
-		case <-r.ctx.Done():
+		case <-orNever(n.settled, rest):
+		case <-time.After(pause):
+		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// orNever returns c, or a channel that is never closed.
+func orNever(c <-chan struct{}, never bool) <-chan struct{} {
+	if never {
+		return nil
+	}
+	return c
 }
 
 func (c *copier) open(sandbox string) error {
@@ -105,9 +116,9 @@ func (c *copier) close() {
 	}
 }
 
-// follow copies one connection's worth; nil means that the stream ended cleanly.
-func (c *copier) follow(ctx context.Context, e *engine.Client, id string) error {
-	body, err := e.Logs(ctx, id, c.last)
+// read copies one connection's worth; nil means that the stream ended cleanly.
+func (c *copier) read(ctx context.Context, e *engine.Client, id string, follow bool) error {
+	body, err := e.Logs(ctx, id, c.last, follow)
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func (r *Runtime) Start(ctx context.Context, taskID string) (executor.Started, e
 func (r *Runtime) begin(t *task, c *engine.Container) *run {
 	n := &run{
 		ips: r.addresses(t, c), stopSignal: c.Config.StopSignal, tail: &tail{},
-		ended: make(chan struct{}), done: make(chan struct{}), copied: make(chan struct{}),
+		ended: make(chan struct{}), done: make(chan struct{}), settled: make(chan struct{}), copied: make(chan struct{}),
 	}
 	if n.stopSignal == "" {
 		n.stopSignal = "SIGTERM"
@@ -82,7 +82,10 @@ func (r *Runtime) begin(t *task, c *engine.Container) *run {
 		r.log.Error("a container's output is not kept", "task", t.id, "err", err)
 		out.failed = err
 	}
-	r.wg.Go(func() { r.copyOutput(out, c.ID, n) })
+	copying, stopCopying := context.WithCancel(r.ctx)
+	following, stopFollowing := context.WithCancel(copying)
+	n.stopCopying, n.stopFollowing = stopCopying, stopFollowing
+	r.wg.Go(func() { r.copyOutput(copying, following, out, c.ID, n) })
 	r.wg.Go(func() { r.watch(t, c.ID, n) })
 	return n
 }
@@ -180,10 +183,14 @@ func (r *Runtime) Wait(ctx context.Context, taskID string) (executor.Exit, error
 
 // watch sees a container to its end.
 func (r *Runtime) watch(t *task, id string, n *run) {
+	defer n.stopCopying()
 	exit, ok := r.awaitExit(t, id, n)
 	if !ok {
 		return // closed: whoever waits learns it from the context
 	}
+	close(n.settled)
+	// The stream that follows ends by itself now; one that hangs is not waited for.
+	defer time.AfterFunc(300*time.Millisecond, n.stopFollowing).Stop()
 	// The last lines are on their way; an engine that has died sends none.
 	select {
 	case <-n.copied:

@@ -88,10 +88,14 @@ func (c *Client) List(ctx context.Context, labels map[string]string) ([]Summary,
 	return out, err
 }
 
-// Logs follows a container's output as the engine's stream of frames, each
-// beginning with a time stamp, from since on (all when it is zero).
-func (c *Client) Logs(ctx context.Context, id string, since time.Time) (io.ReadCloser, error) {
-	q := url.Values{"follow": {"1"}, "stdout": {"1"}, "stderr": {"1"}, "timestamps": {"1"}}
+// Logs returns a container's output as the engine's stream of frames, each
+// beginning with a time stamp, from since on (all when it is zero); with follow
+// it goes on until the container ends.
+func (c *Client) Logs(ctx context.Context, id string, since time.Time, follow bool) (io.ReadCloser, error) {
+	q := url.Values{"stdout": {"1"}, "stderr": {"1"}, "timestamps": {"1"}}
+	if follow {
+		q.Set("follow", "1")
+	}
 	if !since.IsZero() {
 		q.Set("since", fmt.Sprintf("%d.%09d", since.Unix(), since.Nanosecond()))
 	}
