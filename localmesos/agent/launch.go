@@ -51,13 +51,15 @@ type job struct {
 	spec  container.Spec
 	fetch fetch.Job
 	run   store.Run
+	// started takes the pid, in the loop.
+	started func(pid int)
 }
 
 func (a *Agent) jobOf(e *executor, u *container.User) *job {
 	cmd := e.info.GetCommand()
 	j := &job{a: a, run: e.run,
 		spec:  container.Spec{ID: e.run.Container, Dir: e.directory, User: u, Env: a.environment(e)},
-		fetch: fetch.Job{Dir: e.directory, User: u, StallTimeout: a.flags.FetcherStallTimeout}}
+		fetch: fetch.Job{Dir: e.directory, User: u, StallTimeout: a.flags.FetcherStallTimeout}, started: func(pid int) { e.pid = pid }}
 	if cmd == nil || cmd.GetShell() {
 		j.spec.Program, j.spec.Args = "/bin/sh", []string{"sh", "-c", cmd.GetValue()}
 	} else {
@@ -96,6 +98,10 @@ func (j *job) do(ctx context.Context) (*container.Container, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Now, and not when the record is on disk: an executor may be quicker, and
+	// its first updates tell the pid.
+	pid := c.Identity().Pid
+	j.a.loop.post(func() { j.started(pid) })
 	rec.Process = c.Identity()
 	if err = j.a.store.SaveContainer(rec); err == nil {
 		err = c.Release()

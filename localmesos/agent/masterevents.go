@@ -158,6 +158,8 @@ func (a *Agent) updateFramework(info *mesos.FrameworkInfo) {
 			a.log.Error("a framework cannot be recorded", "framework", fw.id, "error", err)
 		}
 	}
+	// It has subscribed again: what it missed need not wait for the next repetition.
+	a.updates.SendAgain(fw.id)
 }
 
 // reconcile tells the master of tasks that it believes to be here and are not.

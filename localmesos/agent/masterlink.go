@@ -34,6 +34,11 @@ const (
 	connectMax = time.Second
 )
 
+// comeBackPause lies between a lost master's first sign of life and the agent's
+// registration there. Apache Mesos's agents come about as late; frameworks get
+// used to the gap here, too.
+const comeBackPause = 500 * time.Millisecond
+
 // callTimeout bounds one message to the master.
 const callTimeout = 30 * time.Second
 
@@ -47,9 +52,17 @@ func (a *Agent) connect() {
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 2}}
 	defer client.CloseIdleConnections()
 	pause := connectMin
+	lost := false
 	for last := ""; ; {
 		began := a.clock.Now()
-		err := a.session(client, base)
+		var err error
+		if lost {
+			err = a.awaitMaster(client, base)
+		}
+		if err == nil {
+			err = a.session(client, base)
+			lost = a.wasRegistered()
+		}
 		if a.ctx.Err() != nil {
 			return
 		}
@@ -66,6 +79,37 @@ func (a *Agent) connect() {
 			return
 		}
 		pause = min(2*pause, connectMax)
+	}
+}
+
+// awaitMaster returns nil when a master answers and has had time to settle.
+func (a *Agent) awaitMaster(client *http.Client, base string) error {
+	ctx, stop := context.WithTimeout(a.ctx, callTimeout)
+	defer stop()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/health", http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	resp.Body.Close()
+	select {
+	case <-time.After(comeBackPause):
+		return nil
+	case <-a.ctx.Done():
+		return context.Cause(a.ctx)
+	}
+}
+
+// wasRegistered tells whether a master has accepted the agent since its start.
+func (a *Agent) wasRegistered() bool {
+	select {
+	case <-a.registered:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -185,6 +185,15 @@ func (m *Manager) Resume() {
 	}
 }
 
+// SendAgain sends the update under way of each stream of a framework, at once.
+func (m *Manager) SendAgain(framework string) {
+	for _, key := range m.Keys() {
+		if key.Framework == framework {
+			m.send(m.streams[key], RetryMin)
+		}
+	}
+}
+
 // Drop forgets the stream of a task, or all streams of a framework when the
 // key has no task.
 func (m *Manager) Drop(key Key) {
