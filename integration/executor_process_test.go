@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -158,7 +159,7 @@ func TestExecutorTakenPortFailsWithTheListener(t *testing.T) {
 	s.Ports = []api.TaskPort{{Name: "http", ContainerPort: port, HostPort: port, Protocol: "tcp"}}
 	g := c.launch(s)
 	status := c.waitState(g, "x", mesos.TASK_FAILED)
-	if m := status.GetMessage(); !strings.Contains(m, fmt.Sprint(port)) || !strings.Contains(m, fmt.Sprintf("pid %d", os.Getpid())) {
+	if m := status.GetMessage(); !strings.Contains(m, strconv.Itoa(port)) || !strings.Contains(m, fmt.Sprintf("pid %d", os.Getpid())) {
 		t.Errorf("message %q, want port %d and pid %d in it", m, port, os.Getpid())
 	}
 	c.waitExecutorGone(g)
