@@ -36,6 +36,8 @@ type app struct {
 	in       io.Reader
 	out, err *term.Output
 	getenv   func(string) string
+	// connect makes the client for a scheduler's address; tests replace it.
+	connect func(address string) (backend, error)
 }
 
 // Main runs the command line args (without the program's name) and returns the exit code.
@@ -48,7 +50,10 @@ func Main(args []string) int {
 
 // Run is Main with its surroundings given; ctx ends when the user wants it to end.
 func Run(ctx context.Context, args []string, s Streams) exit.Code {
-	root := New(s)
+	return execute(ctx, New(s), args, s)
+}
+
+func execute(ctx context.Context, root *cobra.Command, args []string, s Streams) exit.Code {
 	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -65,7 +70,15 @@ func Run(ctx context.Context, args []string, s Streams) exit.Code {
 
 // New builds the command tree.
 func New(s Streams) *cobra.Command {
-	a := &app{in: s.In, out: term.New(s.Out, s.Getenv), err: term.New(s.Err, s.Getenv), getenv: s.Getenv}
+	return newApp(s).root(s)
+}
+
+func newApp(s Streams) *app {
+	return &app{in: s.In, out: term.New(s.Out, s.Getenv), err: term.New(s.Err, s.Getenv), getenv: s.Getenv, connect: connect}
+}
+
+// root builds the command tree.
+func (a *app) root(s Streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "tandem",
 		Short: "Run containers and processes side by side on Apache Mesos agents",

@@ -2,9 +2,10 @@ package cli
 
 import "github.com/spf13/cobra"
 
-// defaultServer is where "tandem local" and "tandem scheduler" listen unless told otherwise.
-const defaultServer = "http://127.0.0.1:7070"
-
+// workCommands are those that talk to a scheduler.
 func (a *app) workCommands() []*cobra.Command {
-	return []*cobra.Command{a.validateCommand()}
+	return []*cobra.Command{
+		a.applyCommand(), a.validateCommand(), a.getCommand(), a.describeCommand(), a.scaleCommand(), a.restartCommand(),
+		a.deleteCommand(), a.logsCommand(),
+	}
 }

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -200,12 +199,4 @@ func runtimeDir(dataDir string, getenv func(string) string, uid int) (string, er
 func removeRuntimeDir(dir string) {
 	os.RemoveAll(dir)
 	os.Remove(filepath.Dir(dir))
-}
-
-// shorten replaces the home directory by ~ in what people read.
-func shorten(path string, getenv func(string) string) string {
-	if home := getenv("HOME"); len(home) > 1 && strings.HasPrefix(path, home+"/") {
-		return "~" + path[len(home):]
-	}
-	return path
 }

@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tandem/api"
+	"tandem/cmd/tandem/exit"
+)
+
+// fakeBackend is a scheduler in memory. Every call of Objects is one step of
+// its life: advance changes it.
+type fakeBackend struct {
+	mu      sync.Mutex
+	objects []object
+	groups  []taskgroup
+	agents  []agentView
+	calls   []string
+	advance func(f *fakeBackend)
+	err     error
+}
+
+func (f *fakeBackend) step(format string, args ...any) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, fmt.Sprintf(format, args...))
+	if f.advance != nil {
+		f.advance(f)
+	}
+	return f.err
+}
+
+func (f *fakeBackend) Apply(_ context.Context, raws []json.RawMessage, dryRun, _ bool) ([]change, error) {
+	if err := f.step("apply %d %t", len(raws), dryRun); err != nil {
+		return nil, err
+	}
+	var out []change
+	for _, raw := range raws {
+		o, err := api.DecodeObject(raw)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, change{api.RefOf(o), "created"})
+	}
+	return out, nil
+}
+
+func (f *fakeBackend) Objects(_ context.Context, k api.Kind, ns string) ([]object, error) {
+	if err := f.step("objects"); err != nil {
+		return nil, err
+	}
+	var out []object
+	for _, o := range f.objects {
+		if o.Ref.Kind == k && (ns == "" || o.Ref.Namespace == ns) {
+			out = append(out, o)
+		}
+	}
+	return out, nil
+}
+
+func (f *fakeBackend) Taskgroups(_ context.Context, ns string) ([]taskgroup, error) {
+	if err := f.step("taskgroups"); err != nil {
+		return nil, err
+	}
+	var out []taskgroup
+	for _, g := range f.groups {
+		if ns == "" || g.Namespace == ns {
+			out = append(out, g)
+		}
+	}
+	return out, nil
+}
+
+func (f *fakeBackend) Agents(context.Context) ([]agentView, error) { return f.agents, f.step("agents") }
+
+func (f *fakeBackend) Events(_ context.Context, t target) ([]event, error) {
+	return []event{{Time: time.Now().Add(-time.Minute), Object: t.name, Reason: "Placed", Text: "on 127.0.0.1"}}, f.step("events")
+}
+
+func (f *fakeBackend) Scale(_ context.Context, ref api.Ref, n int) error {
+	return f.step("scale %s %d", ref, n)
+}
+
+func (f *fakeBackend) Restart(_ context.Context, t target) error { return f.step("restart %s", t) }
+
+func (f *fakeBackend) Delete(_ context.Context, ref api.Ref) error { return f.step("delete %s", ref) }
+
+func (f *fakeBackend) Logs(_ context.Context, id, task string, o logOptions) (io.ReadCloser, error) {
+	text := fmt.Sprintf("%s %s\nno end", strings.SplitN(id, ".", 2)[0], task)
+	return io.NopCloser(strings.NewReader(text)), f.step("logs %s %+v", task, o)
+}
+
+func (f *fakeBackend) did(call string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.calls {
+		if c == call {
+			return true
+		}
+	}
+	return false
+}
+
+// with runs a command line against a backend.
+func with(t *testing.T, b backend, stdin string, args ...string) result {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	s := Streams{In: strings.NewReader(stdin), Out: &out, Err: &errOut, Getenv: func(string) string { return "" }}
+	a := newApp(s)
+	a.connect = func(string) (backend, error) { return b, nil }
+	code := execute(context.Background(), a.root(s), args, s)
+	return result{code, out.String(), errOut.String()}
+}
+
+const webRaw = `{"kind":"application","apiVersion":"v4","metadata":{"name":"web","namespace":"test"},"spec":{"instance":2,"template":{"spec":{"containers":[{"image":"busybox","resources":{"limits":{"cpu":"1"}}}],"networkMode":"HOST"}}}}`
+
+func webRef() api.Ref { return api.Ref{Kind: "application", Namespace: "test", Name: "web"} }
+
+// webStack is an application with two taskgroups, one of which runs.
+func webStack() *fakeBackend {
+	created := time.Now().Add(-30 * time.Second)
+	code := 3
+	return &fakeBackend{
+		objects: []object{
+			{Ref: webRef(), Raw: json.RawMessage(webRaw), Created: created, Status: &workloadStatus{Desired: 2, Current: 2, Running: 1, Ready: 1, UpToDate: 2, Message: "1 of 2 run"}},
+			{Ref: api.Ref{Kind: "service", Namespace: "test", Name: "web"}, Raw: json.RawMessage(goodService), Created: created, Ports: "http:80"},
+		},
+		groups: []taskgroup{
+			{ID: "0.web.test.c.1", Name: "web-0", Namespace: "test", OwnerKind: "application", Owner: "web", State: "RUNNING", Ready: true, Agent: "127.0.0.1", Created: created,
+				Tasks: []taskView{{ID: "1.0.0.web.test.c", Name: "main", Kind: api.TaskContainer, State: "TASK_RUNNING", Ports: []api.TaskPort{{Name: "http", ContainerPort: 80, HostPort: 31000, Protocol: "tcp"}},
+					Report: &api.TaskReport{Pid: 77, ContainerID: "0123456789abcdef", Sandbox: "/sandbox"}}}},
+			{ID: "1.web.test.c.1", Name: "web-1", Namespace: "test", OwnerKind: "application", Owner: "web", State: "FAILED", Agent: "127.0.0.2", Created: created, Restarts: 4,
+				Tasks: []taskView{{ID: "1.0.1.web.test.c", Name: "main", Kind: api.TaskContainer, State: "TASK_FAILED", Message: "exit code 3",
+					Report: &api.TaskReport{ExitCode: &code, Output: "one\ntwo\x1b[31m\n"}}}},
+		},
+		agents: []agentView{{ID: "S0", Hostname: "127.0.0.1", State: "active", Attributes: map[string]string{"zone": "a", "rack": "r1"},
+			Total: api.TaskResources{CPUs: 4, MemMB: 4096, DiskMB: 1000}, Used: api.TaskResources{CPUs: 1.5, MemMB: 128}, Ports: "1/1000", Taskgroups: 1}},
+	}
+}
+
+func TestWithFake(t *testing.T) {
+	t.Parallel()
+	if r := with(t, webStack(), "", "version"); r.code != exit.OK {
+		t.Errorf("%+v", r)
+	}
+}

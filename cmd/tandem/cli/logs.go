@@ -1,0 +1,234 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"tandem/cmd/tandem/exit"
+	"tandem/cmd/tandem/term"
+)
+
+func (a *app) logsCommand() *cobra.Command {
+	var (
+		s    scope
+		o    logOptions
+		task string
+	)
+	cmd := &cobra.Command{
+		Use:   "logs (TASKGROUP | KIND/NAME)",
+		Short: "Show what tasks have written",
+		Long: `Shows the standard output, or with --stderr the standard error, of the tasks of a taskgroup,
+or of all taskgroups of a workload. When there are several tasks, each line begins with the
+name of its taskgroup and task.`,
+		Example: `  tandem logs web-0
+  tandem logs web-0 --task nginx --stderr --tail 20
+  tandem logs application/web -n test --follow`,
+		Args:              exactArgs("TASKGROUP"),
+		ValidArgsFunction: a.completeLogs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			b, err := s.backend(a)
+			if err != nil {
+				return err
+			}
+			sources, err := logSources(cmd.Context(), b, args[0], s.namespace, task)
+			if err != nil {
+				return err
+			}
+			return a.logs(cmd.Context(), b, sources, o)
+		},
+	}
+	s.flags(a, cmd, false)
+	f := cmd.Flags()
+	f.StringVar(&task, "task", "", "only the task of this `name`")
+	f.BoolVarP(&o.Follow, "follow", "f", false, "go on and show what is written, until Ctrl-C or the tasks' end")
+	f.BoolVar(&o.Stderr, "stderr", false, "the standard error in place of the standard output")
+	f.IntVar(&o.Tail, "tail", -1, "only the last `lines`; all when negative")
+	return cmd
+}
+
+// logSource is one task whose output is to be shown.
+type logSource struct {
+	group taskgroup
+	task  taskView
+}
+
+// logSources finds the tasks that an argument means: a taskgroup by name or id,
+// or a workload by KIND/NAME or by its bare name.
+func logSources(ctx context.Context, b backend, arg, namespace, task string) ([]logSource, error) {
+	var owner *target
+	name := arg
+	if hasSlash(arg) {
+		t, _, err := parseTarget([]string{arg}, namespace)
+		if err != nil {
+			return nil, err
+		}
+		name, namespace = t.name, t.namespace
+		switch {
+		case t.kind.workload:
+			owner = &t
+		case t.kind.name != kindTaskgroup:
+			return nil, exit.Errorf(exit.Usage, "%s %q has no logs: name a taskgroup, an application, a process or a deployment", t.kind.name, t.name)
+		}
+	}
+	groups, err := b.Taskgroups(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	var found []taskgroup
+	namespaces := map[string]bool{}
+	pick := func(match func(taskgroup) bool) {
+		for _, g := range groups {
+			if match(g) {
+				found = append(found, g)
+				namespaces[g.Namespace] = true
+			}
+		}
+	}
+	if owner == nil {
+		pick(func(g taskgroup) bool { return g.Name == name || g.ID == name })
+	}
+	if len(found) == 0 {
+		pick(func(g taskgroup) bool {
+			return g.Owner == name && (owner == nil || g.OwnerKind == owner.kind.declared) && (owner != nil || !hasSlash(arg))
+		})
+	}
+	if len(namespaces) > 1 {
+		return nil, exit.Errorf(exit.Usage, "%q exists in %d namespaces: choose one with -n", arg, len(namespaces))
+	}
+	if len(found) == 0 {
+		var names []string
+		for _, g := range groups {
+			names = append(names, g.Name, g.Owner)
+		}
+		k, err := lookupKind(kindTaskgroup)
+		if err != nil {
+			return nil, err
+		}
+		return nil, notFound(k, arg, namespace, names)
+	}
+	return pickTasks(found, task)
+}
+
+func pickTasks(groups []taskgroup, task string) ([]logSource, error) {
+	var out []logSource
+	var names []string
+	for _, g := range groups {
+		for _, t := range g.Tasks {
+			names = append(names, t.Name)
+			if task == "" || t.Name == task || t.ID == task {
+				out = append(out, logSource{g, t})
+			}
+		}
+	}
+	if len(out) == 0 && task != "" {
+		return nil, exit.Errorf(exit.NotFound, "no task %q in %s; tasks are %s", task, groups[0].Name, strings.Join(names, ", "))
+	}
+	if len(out) == 0 {
+		return nil, exit.Errorf(exit.NotFound, "%s has no tasks yet: %s", groups[0].Name, term.Clean(groups[0].why()))
+	}
+	return out, nil
+}
+
+// logs copies the outputs: one after the other, or all at once when they are followed.
+func (a *app) logs(ctx context.Context, b backend, sources []logSource, o logOptions) error {
+	var mu sync.Mutex
+	write := func(src logSource) error {
+		r, err := b.Logs(ctx, src.group.ID, src.task.Name, o)
+		if err != nil {
+			return fmt.Errorf("logs of %s, task %s: %w", src.group.Name, src.task.Name, err)
+		}
+		defer r.Close()
+		var w io.Writer = lockedWriter{&mu, a.out}
+		if len(sources) > 1 {
+			w = &prefixWriter{to: w, prefix: a.out.Style(term.Dim, src.group.Name+" "+src.task.Name+" |") + " "}
+		}
+		_, err = io.Copy(w, r)
+		if p, ok := w.(*prefixWriter); ok {
+			err = errors.Join(err, p.flush())
+		}
+		if ctx.Err() != nil {
+			return nil // the user has ended it
+		}
+		return err
+	}
+	if !o.Follow {
+		var errs []error
+		for _, src := range sources {
+			errs = append(errs, write(src))
+		}
+		return errors.Join(errs...)
+	}
+	errs := make([]error, len(sources))
+	var wg sync.WaitGroup
+	for i, src := range sources {
+		wg.Go(func() { errs[i] = write(src) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// lockedWriter keeps writes of several sources apart.
+type lockedWriter struct {
+	mu *sync.Mutex
+	w  io.Writer
+}
+
+func (l lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+// maxLine bounds what is kept of a line that does not end.
+const maxLine = 64 << 10
+
+// prefixWriter writes whole lines, each after a prefix.
+type prefixWriter struct {
+	to     io.Writer
+	prefix string
+	line   []byte
+}
+
+func (p *prefixWriter) Write(data []byte) (int, error) {
+	p.line = append(p.line, data...)
+	for {
+		i := bytes.IndexByte(p.line, '\n')
+		if i < 0 && len(p.line) < maxLine {
+			return len(data), nil
+		}
+		if i < 0 {
+			i = len(p.line) - 1
+		}
+		if _, err := io.WriteString(p.to, p.prefix+string(bytes.TrimRight(p.line[:i+1], "\n"))+"\n"); err != nil {
+			return 0, err
+		}
+		p.line = append(p.line[:0], p.line[i+1:]...)
+	}
+}
+
+// flush writes a last line that has no end.
+func (p *prefixWriter) flush() error {
+	if len(p.line) == 0 {
+		return nil
+	}
+	_, err := io.WriteString(p.to, p.prefix+string(p.line)+"\n")
+	p.line = nil
+	return err
+}
+
+func (a *app) completeLogs(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	if hasSlash(toComplete) {
+		return a.completeTargets(nil, false)(cmd, args, toComplete)
+	}
+	return a.completeNames(cmd, kindTaskgroup), cobra.ShellCompDirectiveNoFileComp
+}
