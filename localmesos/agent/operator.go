@@ -1,57 +1,173 @@
 package agent
 
 import (
-	"encoding/json"
-	"io"
 	"net/http"
+	"sort"
+	"strconv"
 
+	mesos "github.com/mesos/mesos-go/api/v1/lib"
+	xagent "github.com/mesos/mesos-go/api/v1/lib/agent"
+
+	"tandem/internal/version"
+	"tandem/localmesos/agent/internal/updates"
 	"tandem/localmesos/internal/wire"
 )
 
-// operatorAPI answers the few calls of the v1 operator API that need no more
-// than the agent's own description.
+// operatorAPI is /api/v1, and all below it that has no handler of its own: the
+// calls of the v1 operator API that only read.
 func (a *Agent) operatorAPI(w http.ResponseWriter, r *http.Request) {
-	if e := wire.Method(r); e != nil {
-		e.Write(w)
-		return
+	var call xagent.Call
+	present, e := wire.ReadCall(w, r, &call)
+	if e == nil && !present["type"] {
+		e = wire.Errorf(http.StatusBadRequest, "Failed to validate agent::Call: Expecting 'type' to be present")
 	}
-	mt, e := wire.RequestType(r.Header)
+	var mt wire.MediaType
+	if e == nil {
+		mt, e = wire.ResponseType(r.Header)
+	}
+	var answer *xagent.Response
+	if e == nil && !a.loop.do(r.Context(), func() { answer = a.answer(call.Type) }) {
+		e = wire.Errorf(http.StatusServiceUnavailable, "The agent is ending.")
+	}
+	if e == nil && answer == nil {
+		e = wire.Errorf(http.StatusNotImplemented, "501 Not Implemented.")
+	}
+	var b []byte
+	if e == nil {
+		var err error
+		if b, err = wire.Marshal(mt, answer); err != nil {
+			e = wire.Errorf(http.StatusInternalServerError, "%s", err.Error())
+		}
+	}
 	if e != nil {
 		e.Write(w)
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxBody))
-	if err != nil {
-		wire.Text(w, http.StatusBadRequest, "Failed to read the body: "+err.Error())
-		return
+	w.Header().Set("Content-Type", string(mt))
+	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+	_, _ = w.Write(b) // the client may be gone
+}
+
+// answer makes the response to a call; nil is for one that is not implemented.
+func (a *Agent) answer(t xagent.Call_Type) *xagent.Response {
+	switch t {
+	case xagent.Call_GET_HEALTH:
+		return &xagent.Response{Type: xagent.Response_GET_HEALTH, GetHealth: &xagent.Response_GetHealth{Healthy: true}}
+	case xagent.Call_GET_VERSION:
+		user, zero := "tandem "+version.Version, 0.0
+		return &xagent.Response{Type: xagent.Response_GET_VERSION, GetVersion: &xagent.Response_GetVersion{
+			VersionInfo: mesos.VersionInfo{Version: mesosVersion, GitSHA: &version.Commit, BuildDate: &version.Date, BuildUser: &user, BuildTime: &zero}}}
+	case xagent.Call_GET_FLAGS:
+		out := &xagent.Response_GetFlags{}
+		for name, v := range a.flagsJSON() {
+			text, _ := v.(string)
+			out.Flags = append(out.Flags, mesos.Flag{Name: name, Value: &text})
+		}
+		sort.Slice(out.Flags, func(i, j int) bool { return out.Flags[i].Name < out.Flags[j].Name })
+		return &xagent.Response{Type: xagent.Response_GET_FLAGS, GetFlags: out}
+	case xagent.Call_GET_AGENT:
+		info := a.info
+		return &xagent.Response{Type: xagent.Response_GET_AGENT, GetAgent: &xagent.Response_GetAgent{AgentInfo: &info}}
+	case xagent.Call_GET_CONTAINERS:
+		return &xagent.Response{Type: xagent.Response_GET_CONTAINERS, GetContainers: a.listContainers()}
+	case xagent.Call_GET_FRAMEWORKS:
+		return &xagent.Response{Type: xagent.Response_GET_FRAMEWORKS, GetFrameworks: a.listFrameworks()}
+	case xagent.Call_GET_EXECUTORS:
+		return &xagent.Response{Type: xagent.Response_GET_EXECUTORS, GetExecutors: a.listExecutors()}
+	case xagent.Call_GET_TASKS:
+		return &xagent.Response{Type: xagent.Response_GET_TASKS, GetTasks: a.listTasks()}
+	case xagent.Call_GET_STATE:
+		return &xagent.Response{Type: xagent.Response_GET_STATE, GetState: &xagent.Response_GetState{
+			GetTasks: a.listTasks(), GetExecutors: a.listExecutors(), GetFrameworks: a.listFrameworks()}}
+	default:
+		return nil
 	}
-	var call struct {
-		Type string `json:"type"`
-	}
-	if mt != wire.JSON {
-		wire.Text(w, http.StatusNotImplemented, "501 Not Implemented.")
-		return
-	}
-	if err := json.Unmarshal(body, &call); err != nil {
-		wire.Text(w, http.StatusBadRequest, "Failed to parse body into JSON: syntax error at line 1 near: ")
-		return
-	}
-	switch call.Type {
-	case "GET_HEALTH":
-		writeJSON(w, r, map[string]any{"type": call.Type, "get_health": map[string]any{"healthy": true}})
-	case "GET_VERSION":
-		v := versionJSON()
-		writeJSON(w, r, map[string]any{"type": call.Type, "get_version": map[string]any{"version_info": v}})
-	case "GET_AGENT":
-		var info json.RawMessage
-		if !a.loop.do(r.Context(), func() { info, err = wire.MarshalJSON(&a.info) }) || err != nil {
-			wire.Text(w, http.StatusServiceUnavailable, "The agent is ending.")
+}
+
+func (a *Agent) listContainers() *xagent.Response_GetContainers {
+	out := &xagent.Response_GetContainers{}
+	a.eachExecutor(func(e *executor, past bool) {
+		if past || e.container == nil || e.pid == 0 {
 			return
 		}
-		writeJSON(w, r, map[string]any{"type": call.Type, "get_agent": map[string]any{"agent_info": info}})
-	case "":
-		wire.Text(w, http.StatusBadRequest, "Failed to validate agent::Call: Expecting 'type' to be present")
-	default:
-		wire.Text(w, http.StatusNotImplemented, "501 Not Implemented.")
+		pid, id := uint32(e.pid), mesos.ContainerID{Value: e.run.Container}
+		s := e.usage(seconds(a.clock.Now()))
+		out.Containers = append(out.Containers, xagent.Response_GetContainers_Container{
+			FrameworkID: &mesos.FrameworkID{Value: e.fw.id}, ExecutorID: &mesos.ExecutorID{Value: e.id},
+			ExecutorName: e.info.Name, ContainerID: id, ResourceStatistics: &s,
+			ContainerStatus: &mesos.ContainerStatus{ContainerID: &id, ExecutorPID: &pid}})
+	})
+	return out
+}
+
+func (a *Agent) listFrameworks() *xagent.Response_GetFrameworks {
+	out := &xagent.Response_GetFrameworks{}
+	for _, fw := range a.sortedFrameworks() {
+		out.Frameworks = append(out.Frameworks, xagent.Response_GetFrameworks_Framework{FrameworkInfo: fw.info})
 	}
+	for _, fw := range a.completed {
+		out.CompletedFrameworks = append(out.CompletedFrameworks, xagent.Response_GetFrameworks_Framework{FrameworkInfo: fw.info})
+	}
+	return out
+}
+
+func (a *Agent) listExecutors() *xagent.Response_GetExecutors {
+	out := &xagent.Response_GetExecutors{}
+	a.eachExecutor(func(e *executor, past bool) {
+		x := xagent.Response_GetExecutors_Executor{ExecutorInfo: e.info}
+		if past {
+			out.CompletedExecutors = append(out.CompletedExecutors, x)
+		} else {
+			out.Executors = append(out.Executors, x)
+		}
+	})
+	return out
+}
+
+func (a *Agent) listTasks() *xagent.Response_GetTasks {
+	out := &xagent.Response_GetTasks{}
+	a.eachExecutor(func(e *executor, _ bool) {
+		for _, t := range e.order {
+			to := map[taskPhase]*[]mesos.Task{queued: &out.QueuedTasks, launched: &out.LaunchedTasks,
+				ended: &out.TerminatedTasks, done: &out.CompletedTasks}[t.phase]
+			*to = append(*to, a.describeTask(e, t))
+		}
+	})
+	return out
+}
+
+// eachExecutor visits all executors, those of the past after the others.
+func (a *Agent) eachExecutor(f func(e *executor, past bool)) {
+	all := append(a.sortedFrameworks(), a.completed...)
+	for _, fw := range all {
+		for _, e := range sortedExecutors(fw) {
+			f(e, false)
+		}
+	}
+	for _, fw := range all {
+		for _, e := range fw.completed {
+			f(e, true)
+		}
+	}
+}
+
+func (a *Agent) describeTask(e *executor, t *task) mesos.Task {
+	state := t.state
+	out := mesos.Task{Name: t.info.Name, TaskID: t.info.TaskID, FrameworkID: mesos.FrameworkID{Value: e.fw.id},
+		AgentID: mesos.AgentID{Value: e.run.Agent}, State: &state, Resources: t.info.Resources, Statuses: t.statuses,
+		Labels: t.info.Labels, Discovery: t.info.Discovery, Container: t.info.Container, HealthCheck: t.info.HealthCheck,
+		KillPolicy: t.info.KillPolicy}
+	if !e.generated {
+		out.ExecutorID = &mesos.ExecutorID{Value: e.id}
+	}
+	var last *mesos.TaskStatus
+	if u, ok := a.updates.Front(updates.Key{Framework: e.fw.id, Task: t.id()}); ok {
+		last = &u.Status
+	} else if n := len(t.statuses); n > 0 {
+		last = &t.statuses[n-1]
+	}
+	if last != nil {
+		out.StatusUpdateState, out.StatusUpdateUUID = last.State, last.UUID
+	}
+	return out
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
 	"net/http"
@@ -253,8 +254,13 @@ func (a *Agent) containersJSON(withStatus bool) []any {
 			if e.container == nil || e.pid == 0 {
 				continue
 			}
+			s := e.usage(seconds(a.clock.Now()))
+			statistics, err := wire.MarshalJSON(&s)
+			if err != nil {
+				continue
+			}
 			o := object{"executor_id": e.id, "executor_name": e.info.GetName(), "framework_id": fw.id,
-				"source": e.info.GetSource(), "statistics": e.statistics(seconds(a.clock.Now()))}
+				"source": e.info.GetSource(), "statistics": json.RawMessage(statistics)}
 			if withStatus {
 				id := object{"value": e.run.Container}
 				o["container_id"] = e.run.Container
@@ -266,32 +272,32 @@ func (a *Agent) containersJSON(withStatus bool) []any {
 	return out
 }
 
-// statistics are those of the executor's own process; what it started is not counted.
-func (e *executor) statistics(now float64) object {
-	used := resource.Of(e.info.Resources)
+// usage is that of the executor's own process; what it started is not counted.
+func (e *executor) usage(now float64) mesos.ResourceStatistics {
+	used := resource.Of(e.info.Resources).Unallocate()
 	for _, t := range e.order {
 		if t.live() {
-			used = used.Add(t.info.Resources...)
+			used = used.Add(resource.Of(t.info.Resources).Unallocate()...)
 		}
 	}
 	const mega = 1 << 20
-	cpus, _ := used.Unallocate().Scalar("cpus")
-	mem, _ := used.Unallocate().Scalar("mem")
-	limit := int64(math.Round(mem * mega))
-	o := object{"timestamp": now, "cpus_soft_limit": cpus, "mem_limit_bytes": limit, "mem_soft_limit_bytes": limit}
+	cpus, _ := used.Scalar("cpus")
+	mem, _ := used.Scalar("mem")
+	limit := uint64(math.Round(mem * mega))
+	s := mesos.ResourceStatistics{Timestamp: now, CPUsSoftLimit: &cpus, MemLimitBytes: &limit, MemSoftLimitBytes: &limit}
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(e.pid) + "/stat")
 	if err != nil {
-		return o
+		return s
 	}
 	// Fields as in proc_pid_stat(5), counted from the state, which follows the name.
-	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	const utime, stime, rss, hertz = 11, 12, 21, 100
 	if len(f) > rss {
-		o["cpus_user_time_secs"] = number(f[utime]) / hertz
-		o["cpus_system_time_secs"] = number(f[stime]) / hertz
-		o["mem_rss_bytes"] = int64(number(f[rss])) * int64(os.Getpagesize())
+		user, system := number(f[utime])/hertz, number(f[stime])/hertz
+		resident := uint64(number(f[rss])) * uint64(os.Getpagesize())
+		s.CPUsUserTimeSecs, s.CPUsSystemTimeSecs, s.MemRSSBytes = &user, &system, &resident
 	}
-	return o
+	return s
 }
 
 func number(text string) float64 {

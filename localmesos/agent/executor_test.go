@@ -1,0 +1,198 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	mesos "github.com/mesos/mesos-go/api/v1/lib"
+	xexec "github.com/mesos/mesos-go/api/v1/lib/executor"
+
+	"tandem/localmesos/internal/wire"
+)
+
+// executorMain is the tests' executor: this binary, started by the agent. The
+// script is "NAME[:ARGUMENT]".
+//
+//	ok          RUNNING; on KILL KILLED; on SHUTDOWN exit 0
+//	stubborn    as ok, but ignores KILL and SHUTDOWN
+//	fork        as ok, and starts a daemon that leaves the session
+//	exit:CODE   exit at once
+//	signal:N    die of a signal at once
+//	crash:CODE  exit when RUNNING is acknowledged
+//	mute        never subscribe
+//	hang        as ok, but does not subscribe again
+//	away        as ok, but FINISHED as soon as the agent is away
+//	silent      takes tasks and says nothing of them
+func executorMain(script string) {
+	name, arg, _ := strings.Cut(script, ":")
+	number := 0
+	_, _ = fmt.Sscan(arg, &number)
+	fmt.Println("executor: standard output")
+	env, _ := json.Marshal(os.Environ())
+	_ = os.WriteFile("environment", env, 0o600)
+	time.AfterFunc(time.Minute, func() { os.Exit(99) })
+	switch name {
+	case "exit":
+		os.Exit(number)
+	case "signal":
+		_ = syscall.Kill(os.Getpid(), syscall.Signal(number))
+		select {}
+	case "mute":
+		select {}
+	case "fork":
+		startDaemon()
+	}
+	x := &testExecutor{script: name, arg: number}
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if !x.session() {
+			continue
+		}
+		note("disconnected")
+		if os.Getenv("MESOS_CHECKPOINT") != "1" {
+			os.Exit(0)
+		}
+		deadline = time.Now().Add(30 * time.Second)
+		switch name {
+		case "hang":
+			select {}
+		case "away":
+			for _, t := range x.tasks {
+				x.unacked = append(x.unacked, x.status(t.TaskID.Value, mesos.TASK_FINISHED))
+			}
+			x.tasks = nil
+		}
+	}
+	os.Exit(98)
+}
+
+// note adds a line to a file in the sandbox, for the test to see.
+func note(format string, args ...any) {
+	f, err := os.OpenFile("notes", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err == nil {
+		fmt.Fprintf(f, format+"\n", args...)
+		f.Close()
+	}
+}
+
+func startDaemon() {
+	p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "echo $$ > daemon; exec sleep 600"},
+		&os.ProcAttr{Env: os.Environ(), Sys: &syscall.SysProcAttr{Setsid: true}})
+	if err == nil {
+		_ = p.Release()
+	}
+}
+
+type testExecutor struct {
+	script  string
+	arg     int
+	tasks   []mesos.TaskInfo
+	fresh   []mesos.TaskInfo // not acknowledged
+	unacked []mesos.TaskStatus
+}
+
+func (x *testExecutor) call(c *xexec.Call) (*http.Response, error) {
+	c.ExecutorID.Value, c.FrameworkID.Value = os.Getenv("MESOS_EXECUTOR_ID"), os.Getenv("MESOS_FRAMEWORK_ID")
+	b, err := wire.Marshal(wire.JSON, c)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.Post("http://"+os.Getenv("MESOS_AGENT_ENDPOINT")+"/api/v1/executor", string(wire.JSON), bytes.NewReader(b))
+	if err == nil && resp.StatusCode >= 300 {
+		resp.Body.Close()
+		err = fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return resp, err
+}
+
+// session returns false if there was none.
+func (x *testExecutor) session() bool {
+	s := &xexec.Call_Subscribe{UnacknowledgedTasks: x.fresh}
+	for _, u := range x.unacked {
+		s.UnacknowledgedUpdates = append(s.UnacknowledgedUpdates, xexec.Call_Update{Status: u})
+	}
+	resp, err := x.call(&xexec.Call{Type: xexec.Call_SUBSCRIBE, Subscribe: s})
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	records := wire.NewRecordReader(resp.Body)
+	for {
+		b, err := records.Next()
+		if err != nil {
+			return true
+		}
+		ev := &xexec.Event{}
+		if _, err := wire.Unmarshal(wire.JSON, b, ev); err != nil {
+			note("bad event: %v", err)
+			os.Exit(97)
+		}
+		x.handle(ev)
+	}
+}
+
+func (x *testExecutor) handle(ev *xexec.Event) {
+	note("%s", ev.Type)
+	switch ev.Type {
+	case xexec.Event_LAUNCH:
+		x.launch(ev.Launch.Task)
+	case xexec.Event_LAUNCH_GROUP:
+		note("group of %d", len(ev.LaunchGroup.TaskGroup.Tasks))
+		for _, t := range ev.LaunchGroup.TaskGroup.Tasks {
+			x.launch(t)
+		}
+	case xexec.Event_KILL:
+		if x.script != "stubborn" {
+			x.update(ev.Kill.TaskID.Value, mesos.TASK_KILLED)
+		}
+	case xexec.Event_SHUTDOWN:
+		if x.script != "stubborn" {
+			os.Exit(0)
+		}
+	case xexec.Event_MESSAGE:
+		resp, err := x.call(&xexec.Call{Type: xexec.Call_MESSAGE, Message: &xexec.Call_Message{Data: ev.Message.Data}})
+		if err == nil {
+			resp.Body.Close()
+		}
+	case xexec.Event_ACKNOWLEDGED:
+		x.fresh = nil
+		for i, u := range x.unacked {
+			if bytes.Equal(u.UUID, ev.Acknowledged.UUID) {
+				x.unacked = append(x.unacked[:i:i], x.unacked[i+1:]...)
+				if x.script == "crash" && u.GetState() == mesos.TASK_RUNNING {
+					os.Exit(x.arg)
+				}
+				break
+			}
+		}
+	}
+}
+
+func (x *testExecutor) launch(t mesos.TaskInfo) {
+	x.tasks, x.fresh = append(x.tasks, t), append(x.fresh, t)
+	if x.script != "silent" {
+		x.update(t.TaskID.Value, mesos.TASK_RUNNING)
+	}
+}
+
+func (x *testExecutor) status(task string, state mesos.TaskState) mesos.TaskStatus {
+	source := mesos.SOURCE_EXECUTOR
+	return mesos.TaskStatus{TaskID: mesos.TaskID{Value: task}, State: &state, Source: &source, UUID: newUUID(),
+		ExecutorID: &mesos.ExecutorID{Value: os.Getenv("MESOS_EXECUTOR_ID")}}
+}
+
+func (x *testExecutor) update(task string, state mesos.TaskState) {
+	u := x.status(task, state)
+	x.unacked = append(x.unacked, u)
+	resp, err := x.call(&xexec.Call{Type: xexec.Call_UPDATE, Update: &xexec.Call_Update{Status: u}})
+	if err != nil {
+		note("update: %v", err)
+		return
+	}
+	resp.Body.Close()
+}
