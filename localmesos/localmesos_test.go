@@ -158,12 +158,15 @@ func (f *framework) post(call *scheduler.Call) *http.Response {
 	if f.stream != "" {
 		req.Header.Set("Mesos-Stream-Id", f.stream)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := oneShot.Do(req)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	return resp
 }
+
+// oneShot keeps no connections: those to a master that was killed are of no use to the next.
+var oneShot = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 func (f *framework) call(call *scheduler.Call) {
 	f.t.Helper()
