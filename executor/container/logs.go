@@ -26,20 +26,73 @@ const (
 )
 
 // copier writes what a container prints to its sandbox. It remembers where it
-// is by the time stamp of the last line, so that it can go on after the
-// engine went away and came back.
+// is, so that it can go on after the engine went away and came back.
 type copier struct {
-	out, err *os.File
-	tail     *tail
-	// last is the newest time stamp seen, same how many frames carried it.
-	last time.Time
-	same int
-	// skip is how many frames with the time stamp last were written before this connection.
-	skip int
-	// partial is how much was written of the frame after those, when a connection broke within it.
-	partial int64
+	out, err       *os.File
+	stdout, stderr position
+	tail           *tail
 	// failed holds the first write error; output is read on and dropped after it.
 	failed error
+}
+
+// position is a place in one of the two streams. Each has its own, because the
+// engine stamps and stores the two independently: between them, time stamps may
+// go backwards.
+type position struct {
+	// last is the newest time stamp, same how many frames with it were written.
+	last time.Time
+	same int
+	// replay is true while a new connection repeats what is known, seen counts
+	// the repeated frames with the time stamp last.
+	replay bool
+	seen   int
+	// partial is how much was written of a frame in which a connection broke.
+	partial int64
+}
+
+// overlap is how far back a new connection begins: more than the time between
+// stamping a line in one stream and storing it after one of the other.
+const overlap = 2 * time.Second
+
+func (p *position) reconnect() {
+	p.replay, p.seen = !p.last.IsZero(), 0
+}
+
+// fresh tells whether a frame with this time stamp was not written before, and moves on.
+func (p *position) fresh(at time.Time) bool {
+	if p.replay {
+		if at.Equal(p.last) {
+			p.seen++
+		}
+		if at.Before(p.last) || at.Equal(p.last) && p.seen <= p.same {
+			return false
+		}
+		p.replay = false
+	}
+	if at.Equal(p.last) {
+		p.same++
+	} else {
+		p.last, p.same = at, 1
+	}
+	return true
+}
+
+// broken takes a frame back of which only n more bytes were written.
+func (p *position) broken(n int64) {
+	p.same--
+	p.partial += n
+}
+
+// since is where a new connection has to begin; zero means at the beginning.
+func (c *copier) since() time.Time {
+	last := c.stdout.last
+	if c.stderr.last.After(last) {
+		last = c.stderr.last
+	}
+	if last.IsZero() {
+		return last
+	}
+	return last.Add(-overlap)
 }
 
 // copyOutput follows a container's output to its end. It closes n.copied.
@@ -118,12 +171,13 @@ func (c *copier) close() {
 
 // read copies one connection's worth; nil means that the stream ended cleanly.
 func (c *copier) read(ctx context.Context, e *engine.Client, id string, follow bool) error {
-	body, err := e.Logs(ctx, id, c.last, follow)
+	body, err := e.Logs(ctx, id, c.since(), follow)
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	c.skip, c.same = max(c.skip, c.same), 0
+	c.stdout.reconnect()
+	c.stderr.reconnect()
 	// Small: one such buffer is held for as long as the container runs.
 	br := bufio.NewReaderSize(body, 4<<10)
 	for {
@@ -158,14 +212,17 @@ func (c *copier) frame(br *bufio.Reader) error {
 	if err != nil {
 		return fmt.Errorf("the engine's log stream: %w", err)
 	}
-	if !c.fresh(at) {
+	pos := &c.stdout
+	if header[0] == streamStderr {
+		pos = &c.stderr
+	}
+	if !pos.fresh(at) {
 		_, err := io.CopyN(io.Discard, br, payload.N)
 		return whole(err)
 	}
-	if c.partial > 0 {
-		_, err := io.CopyN(io.Discard, &payload, min(c.partial, payload.N))
-		if err != nil {
-			c.same-- // still not written whole
+	if n := min(pos.partial, payload.N); n > 0 {
+		if _, err := io.CopyN(io.Discard, &payload, n); err != nil {
+			pos.broken(0)
 			return whole(err)
 		}
 	}
@@ -175,11 +232,10 @@ func (c *copier) frame(br *bufio.Reader) error {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		c.same--
-		c.partial += n
+		pos.broken(n)
 		return err
 	}
-	c.partial = 0
+	pos.partial = 0
 	return nil
 }
 
@@ -189,20 +245,6 @@ func whole(err error) error {
 		return io.ErrUnexpectedEOF
 	}
 	return err
-}
-
-// fresh tells whether a frame with this time stamp was not written before.
-// Several frames may carry the same one, so those are counted.
-func (c *copier) fresh(at time.Time) bool {
-	switch {
-	case at.Before(c.last):
-		return false
-	case at.Equal(c.last):
-		c.same++
-		return c.same > c.skip
-	}
-	c.last, c.same, c.skip = at, 1, 0
-	return true
 }
 
 // writer writes to a log file and the tail. A full disk must not stop the
