@@ -145,7 +145,7 @@ func (a *agent) detach() {
 // agentStreamEnded is called when an agent's connection is over.
 func (m *Master) agentStreamEnded(id, streamID string) {
 	a := m.agents[id]
-	if a == nil || a.streamID != streamID || !a.step(agentStreamEnds) {
+	if a == nil || m.ending || a.streamID != streamID || !a.step(agentStreamEnds) {
 		return
 	}
 	m.log.Info("agent disconnected", "agent", a.id, "hostname", a.info.Hostname)

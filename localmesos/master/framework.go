@@ -148,7 +148,7 @@ func (m *Master) detachStream(f *framework) {
 // streamEnded is called when a subscription's connection is over.
 func (m *Master) streamEnded(id, streamID string) {
 	f := m.frameworks[id]
-	if f == nil || f.streamID != streamID || !f.step(frameworkStreamEnds) {
+	if f == nil || m.ending || f.streamID != streamID || !f.step(frameworkStreamEnds) {
 		return
 	}
 	m.log.Info("framework disconnected", "framework", id, "failover_timeout", f.failoverTimeout())

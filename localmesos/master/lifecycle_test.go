@@ -246,6 +246,37 @@ func TestMasterRestart(t *testing.T) {
 	}
 }
 
+// TestEndOfTheMaster: that a master ends, in whatever way, is no reason to
+// remove frameworks, not even those without a failover timeout.
+func TestEndOfTheMaster(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*Master){"Close": func(m *Master) { m.Close() }, "Kill": (*Master).Kill} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			durable := func(f *Flags) { f.Registry, f.WorkDir = RegistryLog, dir }
+			m := startMaster(t, durable)
+			a := startAgent(t, m, nil)
+			f := subscribe(t, m, "", multiRole)
+			f.launch(t, f.offer(t), taskJSON("t", a.id, executorJSON("x")))
+			a.want(t, link.EventRun)
+			end(m)
+			f.waitEnd(t)
+			a.waitEnd(t)
+			a.mu.Lock()
+			for _, e := range a.events {
+				if e.Type == link.EventShutdownFramework {
+					t.Error("the agent was told to end the framework")
+				}
+			}
+			a.mu.Unlock()
+			if got := subscribe(t, startMaster(t, durable), f.id, multiRole).id; got != f.id {
+				t.Errorf("id %s, want %s", got, f.id)
+			}
+		})
+	}
+}
+
 // TestRecoveredFramework: an agent tells a new master of a framework, which then comes.
 func TestRecoveredFramework(t *testing.T) {
 	t.Parallel()

@@ -58,6 +58,9 @@ type Master struct {
 	nextNumber    int
 	nextOffer     int
 	turn          uint64
+	// ending tells that streams end because the master does, which means
+	// nothing for those at the other end.
+	ending bool
 }
 
 // New checks the flags, reads the registry and listens; nothing is served before Start.
@@ -140,7 +143,7 @@ func (m *Master) Address() string { return net.JoinHostPort(m.flags.IP, strconv.
 // It returns after everything of the master has ended.
 func (m *Master) Close() error {
 	m.end(func() error {
-		m.loop.do(m.closeStreams)
+		m.loop.do(func() { m.ending = true; m.closeStreams() })
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		if err := m.server.Shutdown(ctx); err != nil {
@@ -153,7 +156,10 @@ func (m *Master) Close() error {
 
 // Kill drops everything without goodbye, as SIGKILL would.
 func (m *Master) Kill() {
-	m.end(func() error { return m.server.Close() })
+	m.end(func() error {
+		m.loop.stop()
+		return m.server.Close()
+	})
 }
 
 func (m *Master) end(stopServer func() error) {

@@ -92,7 +92,12 @@ func (m *Master) refuse(f *framework, a *agent, role string, resources resource.
 	if timeout == 0 {
 		return
 	}
-	f.filters = append(f.filters, filter{role: role, agent: a.id, refused: resources, until: time.Now().Add(timeout)})
+	x := filter{role: role, agent: a.id, refused: resources, until: time.Now().Add(timeout)}
+	// What the new filter covers need not be kept.
+	f.filters = slices.DeleteFunc(f.filters, func(old filter) bool {
+		return old.role == role && old.agent == a.id && !x.until.Before(old.until) && resources.Contains(old.refused...)
+	})
+	f.filters = append(f.filters, x)
 }
 
 // isFiltered tells whether the framework has refused these resources. An offer of
