@@ -8,6 +8,7 @@ import (
 
 	"tandem/api"
 	"tandem/cmd/tandem/term"
+	"tandem/scheduler/wire"
 )
 
 func (a *app) applyCommand() *cobra.Command {
@@ -52,7 +53,7 @@ nothing is changed. Applying the same again changes nothing.`,
 			}
 			for _, c := range changes {
 				style := term.Good
-				if c.Action == "unchanged" {
+				if c.Action == wire.Unchanged {
 					style = term.Dim
 				}
 				suffix := ""

@@ -10,6 +10,7 @@ import (
 
 	"tandem/api"
 	"tandem/cmd/tandem/exit"
+	"tandem/scheduler/wire"
 )
 
 func (a *app) scaleCommand() *cobra.Command {
@@ -130,10 +131,10 @@ process or deployment, or one taskgroup.`,
 
 // replaced looks whether none of the taskgroups from before is left and as many
 // new ones run.
-func replaced(b backend, t target, before []taskgroup) func(context.Context) (step, error) {
-	of := func(g taskgroup) bool {
+func replaced(b backend, t target, before []wire.Taskgroup) func(context.Context) (step, error) {
+	of := func(g wire.Taskgroup) bool {
 		if t.kind.workload {
-			return g.belongsTo(t.ref())
+			return g.Owner == t.ref()
 		}
 		return g.Namespace == t.namespace && (g.Name == t.name || g.ID == t.name)
 	}
@@ -164,7 +165,7 @@ func replaced(b backend, t target, before []taskgroup) func(context.Context) (st
 			case g.Ready:
 				ready++
 			default:
-				s.details = append(s.details, fmt.Sprintf("%s/%s is %s: %s", g.Namespace, g.Name, stateCell(g.State).Text, g.why()))
+				s.details = append(s.details, fmt.Sprintf("%s/%s is %s: %s", g.Namespace, g.Name, stateCell(g.State).Text, why(g)))
 			}
 		}
 		s.done = left == 0 && ready >= len(names)

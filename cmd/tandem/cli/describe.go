@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tandem/cmd/tandem/term"
+	"tandem/scheduler/wire"
 )
 
 func (a *app) describeCommand() *cobra.Command {
@@ -107,7 +108,7 @@ func (a *app) describeObject(ctx context.Context, b backend, t target) error {
 		a.field("Name", "%s", o.Ref.Name)
 		a.field("Namespace", "%s", o.Ref.Namespace)
 		a.field("Kind", "%s", o.Ref.Kind)
-		a.field("Ports", "%s", o.Ports)
+		a.field("Ports", "%s", servicePorts(o.Raw))
 		a.field("Created", "%s", when(o.Created))
 		if st := o.Status; st != nil {
 			a.field("Instances", "%d declared, %d running, %d ready, %d up to date", st.Desired, st.Running, st.Ready, st.UpToDate)
@@ -118,7 +119,7 @@ func (a *app) describeObject(ctx context.Context, b backend, t target) error {
 				return err
 			}
 			for _, g := range groups {
-				if g.belongsTo(o.Ref) {
+				if g.Owner == o.Ref {
 					a.title("Taskgroup %s", g.Name)
 					a.describeTaskgroup(g)
 				}
@@ -129,15 +130,15 @@ func (a *app) describeObject(ctx context.Context, b backend, t target) error {
 	return notFound(t.kind, t.name, t.namespace, nil)
 }
 
-func (a *app) describeTaskgroup(g taskgroup) {
+func (a *app) describeTaskgroup(g wire.Taskgroup) {
 	a.field("Name", "%s", g.Name)
 	a.field("Namespace", "%s", g.Namespace)
 	a.field("ID", "%s", g.ID)
-	a.field("Belongs to", "%s/%s", g.OwnerKind, g.Owner)
+	a.field("Belongs to", "%s/%s", g.Owner.Kind, g.Owner.Name)
 	c := stateCell(g.State)
 	a.field("State", "%s", c.Text)
 	a.field("Agent", "%s", g.Agent)
-	a.field("Address", "%s", g.IP)
+	a.field("Address", "%s", g.NodeIP)
 	a.field("Restarts", "%d", g.Restarts)
 	a.field("Created", "%s", when(g.Created))
 	a.field("Message", "%s", g.Message)
@@ -155,7 +156,7 @@ func (a *app) describeTaskgroup(g taskgroup) {
 	}
 }
 
-func (a *app) describeTask(g taskgroup, t taskView, indent string) {
+func (a *app) describeTask(g wire.Taskgroup, t wire.Task, indent string) {
 	line := func(name, format string, args ...any) {
 		if value := term.Clean(fmt.Sprintf(format, args...)); value != "" {
 			fmt.Fprintf(a.out, "%s  %-12s %s\n", indent, name+":", value)

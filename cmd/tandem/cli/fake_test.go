@@ -13,15 +13,16 @@ import (
 
 	"tandem/api"
 	"tandem/cmd/tandem/exit"
+	"tandem/scheduler/wire"
 )
 
 // fakeBackend is a scheduler in memory. Every call of Objects is one step of
 // its life: advance changes it.
 type fakeBackend struct {
 	mu      sync.Mutex
-	objects []object
-	groups  []taskgroup
-	agents  []agentView
+	objects []wire.Object
+	groups  []wire.Taskgroup
+	agents  []wire.Agent
 	calls   []string
 	advance func(f *fakeBackend)
 	err     error
@@ -37,26 +38,26 @@ func (f *fakeBackend) step(format string, args ...any) error {
 	return f.err
 }
 
-func (f *fakeBackend) Apply(_ context.Context, raws []json.RawMessage, dryRun, _ bool) ([]change, error) {
+func (f *fakeBackend) Apply(_ context.Context, raws []json.RawMessage, dryRun, _ bool) ([]wire.Change, error) {
 	if err := f.step("apply %d %t", len(raws), dryRun); err != nil {
 		return nil, err
 	}
-	var out []change
+	var out []wire.Change
 	for _, raw := range raws {
 		o, err := api.DecodeObject(raw)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, change{api.RefOf(o), "created"})
+		out = append(out, wire.Change{Ref: api.RefOf(o), Action: wire.Created})
 	}
 	return out, nil
 }
 
-func (f *fakeBackend) Objects(_ context.Context, k api.Kind, ns string) ([]object, error) {
+func (f *fakeBackend) Objects(_ context.Context, k api.Kind, ns string) ([]wire.Object, error) {
 	if err := f.step("objects"); err != nil {
 		return nil, err
 	}
-	var out []object
+	var out []wire.Object
 	for _, o := range f.objects {
 		if o.Ref.Kind == k && (ns == "" || o.Ref.Namespace == ns) {
 			out = append(out, o)
@@ -65,11 +66,11 @@ func (f *fakeBackend) Objects(_ context.Context, k api.Kind, ns string) ([]objec
 	return out, nil
 }
 
-func (f *fakeBackend) Taskgroups(_ context.Context, ns string) ([]taskgroup, error) {
+func (f *fakeBackend) Taskgroups(_ context.Context, ns string) ([]wire.Taskgroup, error) {
 	if err := f.step("taskgroups"); err != nil {
 		return nil, err
 	}
-	var out []taskgroup
+	var out []wire.Taskgroup
 	for _, g := range f.groups {
 		if ns == "" || g.Namespace == ns {
 			out = append(out, g)
@@ -78,10 +79,12 @@ func (f *fakeBackend) Taskgroups(_ context.Context, ns string) ([]taskgroup, err
 	return out, nil
 }
 
-func (f *fakeBackend) Agents(context.Context) ([]agentView, error) { return f.agents, f.step("agents") }
+func (f *fakeBackend) Agents(context.Context) ([]wire.Agent, error) {
+	return f.agents, f.step("agents")
+}
 
-func (f *fakeBackend) Events(_ context.Context, t target) ([]event, error) {
-	return []event{{Time: time.Now().Add(-time.Minute), Object: t.name, Reason: "Placed", Text: "on 127.0.0.1"}}, f.step("events")
+func (f *fakeBackend) Events(_ context.Context, t target) ([]wire.Event, error) {
+	return []wire.Event{{Time: time.Now().Add(-time.Minute), Object: t.name, Reason: "Placed", Text: "on 127.0.0.1"}}, f.step("events")
 }
 
 func (f *fakeBackend) Scale(_ context.Context, ref api.Ref, n int) error {
@@ -128,19 +131,19 @@ func webStack() *fakeBackend {
 	created := time.Now().Add(-30 * time.Second)
 	code := 3
 	return &fakeBackend{
-		objects: []object{
-			{Ref: webRef(), Raw: json.RawMessage(webRaw), Created: created, Status: &workloadStatus{Desired: 2, Current: 2, Running: 1, Ready: 1, UpToDate: 2, Message: "1 of 2 run"}},
-			{Ref: api.Ref{Kind: "service", Namespace: "test", Name: "web"}, Raw: json.RawMessage(goodService), Created: created, Ports: "http:80"},
+		objects: []wire.Object{
+			{Ref: webRef(), Raw: json.RawMessage(webRaw), Created: created, Status: &wire.Status{Desired: 2, Current: 2, Running: 1, Ready: 1, UpToDate: 2, Message: "1 of 2 run"}},
+			{Ref: api.Ref{Kind: "service", Namespace: "test", Name: "web"}, Raw: json.RawMessage(goodService), Created: created},
 		},
-		groups: []taskgroup{
-			{ID: "0.web.test.c.1", Name: "web-0", Namespace: "test", OwnerKind: "application", Owner: "web", State: "RUNNING", Ready: true, Agent: "127.0.0.1", Created: created,
-				Tasks: []taskView{{ID: "1.0.0.web.test.c", Name: "main", Kind: api.TaskContainer, State: "TASK_RUNNING", Ports: []api.TaskPort{{Name: "http", ContainerPort: 80, HostPort: 31000, Protocol: "tcp"}},
+		groups: []wire.Taskgroup{
+			{ID: "0.web.test.c.1", Name: "web-0", Namespace: "test", Owner: webRef(), State: "RUNNING", Ready: true, Agent: "127.0.0.1", Created: created,
+				Tasks: []wire.Task{{ID: "1.0.0.web.test.c", Name: "main", Kind: api.TaskContainer, State: "RUNNING", Ports: []api.TaskPort{{Name: "http", ContainerPort: 80, HostPort: 31000, Protocol: "tcp"}},
 					Report: &api.TaskReport{Pid: 77, ContainerID: "0123456789abcdef", Sandbox: "/sandbox"}}}},
-			{ID: "1.web.test.c.1", Name: "web-1", Namespace: "test", OwnerKind: "application", Owner: "web", State: "FAILED", Agent: "127.0.0.2", Created: created, Restarts: 4,
-				Tasks: []taskView{{ID: "1.0.1.web.test.c", Name: "main", Kind: api.TaskContainer, State: "TASK_FAILED", Message: "exit code 3",
+			{ID: "1.web.test.c.1", Name: "web-1", Namespace: "test", Owner: webRef(), State: "FAILED", Agent: "127.0.0.2", Created: created, Restarts: 4,
+				Tasks: []wire.Task{{ID: "1.0.1.web.test.c", Name: "main", Kind: api.TaskContainer, State: "FAILED", Message: "exit code 3",
 					Report: &api.TaskReport{ExitCode: &code, Output: "one\ntwo\x1b[31m\n"}}}},
 		},
-		agents: []agentView{{ID: "S0", Hostname: "127.0.0.1", State: "active", Attributes: map[string]string{"zone": "a", "rack": "r1"},
+		agents: []wire.Agent{{ID: "S0", Hostname: "127.0.0.1", State: "active", Attributes: map[string]string{"zone": "a", "rack": "r1"},
 			Total: api.TaskResources{CPUs: 4, MemMB: 4096, DiskMB: 1000}, Used: api.TaskResources{CPUs: 1.5, MemMB: 128}, Ports: "1/1000", Taskgroups: 1}},
 	}
 }

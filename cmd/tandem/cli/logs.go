@@ -13,6 +13,7 @@ import (
 
 	"tandem/cmd/tandem/exit"
 	"tandem/cmd/tandem/term"
+	"tandem/scheduler/wire"
 )
 
 func (a *app) logsCommand() *cobra.Command {
@@ -55,8 +56,8 @@ name of its taskgroup and task.`,
 
 // logSource is one task whose output is to be shown.
 type logSource struct {
-	group taskgroup
-	task  taskView
+	group wire.Taskgroup
+	task  wire.Task
 }
 
 // logSources finds the tasks that an argument means: a taskgroup by name or id,
@@ -81,9 +82,9 @@ func logSources(ctx context.Context, b backend, arg, namespace, task string) ([]
 	if err != nil {
 		return nil, err
 	}
-	var found []taskgroup
+	var found []wire.Taskgroup
 	namespaces := map[string]bool{}
-	pick := func(match func(taskgroup) bool) {
+	pick := func(match func(wire.Taskgroup) bool) {
 		for _, g := range groups {
 			if match(g) {
 				found = append(found, g)
@@ -92,11 +93,11 @@ func logSources(ctx context.Context, b backend, arg, namespace, task string) ([]
 		}
 	}
 	if owner == nil {
-		pick(func(g taskgroup) bool { return g.Name == name || g.ID == name })
+		pick(func(g wire.Taskgroup) bool { return g.Name == name || g.ID == name })
 	}
 	if len(found) == 0 {
-		pick(func(g taskgroup) bool {
-			return g.Owner == name && (owner == nil || g.OwnerKind == owner.kind.declared) && (owner != nil || !hasSlash(arg))
+		pick(func(g wire.Taskgroup) bool {
+			return g.Owner.Name == name && (owner == nil || g.Owner.Kind == owner.kind.declared) && (owner != nil || !hasSlash(arg))
 		})
 	}
 	if len(namespaces) > 1 {
@@ -105,7 +106,7 @@ func logSources(ctx context.Context, b backend, arg, namespace, task string) ([]
 	if len(found) == 0 {
 		var names []string
 		for _, g := range groups {
-			names = append(names, g.Name, g.Owner)
+			names = append(names, g.Name, g.Owner.Name)
 		}
 		k, err := lookupKind(kindTaskgroup)
 		if err != nil {
@@ -116,7 +117,7 @@ func logSources(ctx context.Context, b backend, arg, namespace, task string) ([]
 	return pickTasks(found, task)
 }
 
-func pickTasks(groups []taskgroup, task string) ([]logSource, error) {
+func pickTasks(groups []wire.Taskgroup, task string) ([]logSource, error) {
 	var out []logSource
 	var names []string
 	for _, g := range groups {
@@ -131,7 +132,7 @@ func pickTasks(groups []taskgroup, task string) ([]logSource, error) {
 		return nil, exit.Errorf(exit.NotFound, "no task %q in %s; tasks are %s", task, groups[0].Name, strings.Join(names, ", "))
 	}
 	if len(out) == 0 {
-		return nil, exit.Errorf(exit.NotFound, "%s has no tasks yet: %s", groups[0].Name, term.Clean(groups[0].why()))
+		return nil, exit.Errorf(exit.NotFound, "%s has no tasks yet: %s", groups[0].Name, term.Clean(why(groups[0])))
 	}
 	return out, nil
 }

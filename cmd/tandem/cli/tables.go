@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"tandem/api"
 	"tandem/cmd/tandem/term"
+	"tandem/scheduler/wire"
 )
 
 // A row of a table has a key, by which --watch knows it again.
@@ -79,6 +81,9 @@ func stateCell(state string) term.Cell {
 
 // readyCell is "n/m", coloured by whether that is all.
 func readyCell(n, of int) term.Cell {
+	if of == 0 && n == 0 {
+		return term.Cell{Text: "0/0", Style: term.Dim}
+	}
 	style := term.Good
 	if n < of {
 		style = term.Busy
@@ -86,25 +91,28 @@ func readyCell(n, of int) term.Cell {
 	return term.Cell{Text: fmt.Sprintf("%d/%d", n, of), Style: style}
 }
 
-func objectRow(o object, now time.Time) row {
+func objectRow(o wire.Object, now time.Time) row {
 	cells := []term.Cell{term.Text(o.Ref.Namespace), term.Text(o.Ref.Name)}
 	switch s := o.Status; {
 	case s != nil:
 		message := term.Cell{Text: s.Message, Style: term.Dim}
-		if s.Failed {
+		switch {
+		case o.Deleting:
+			message = term.Cell{Text: "being deleted", Style: term.Busy}
+		case s.Failed:
 			message.Style = term.Bad
 		}
 		cells = append(cells, readyCell(s.Ready, s.Desired), term.Text(strconv.Itoa(s.UpToDate)), term.Text(strconv.Itoa(s.Restarts)),
 			age(o.Created, now), message)
 	case o.Ref.Kind == api.KindService || o.Ref.Kind == api.KindEndpoint:
-		cells = append(cells, term.Text(o.Ports), age(o.Created, now))
+		cells = append(cells, term.Text(servicePorts(o.Raw)), age(o.Created, now))
 	default:
 		cells = append(cells, age(o.Created, now))
 	}
 	return row{o.Ref.String(), cells}
 }
 
-func taskgroupRow(g taskgroup, now time.Time) row {
+func taskgroupRow(g wire.Taskgroup, now time.Time) row {
 	running := 0
 	var ports []string
 	for _, t := range g.Tasks {
@@ -113,15 +121,15 @@ func taskgroupRow(g taskgroup, now time.Time) row {
 		}
 		ports = append(ports, portTexts(t)...)
 	}
-	return row{g.ID, []term.Cell{
+	return row{cmp.Or(g.ID, g.Namespace+"/"+g.Name), []term.Cell{
 		term.Text(g.Namespace), term.Text(g.Name), stateCell(g.State), readyCell(running, len(g.Tasks)), term.Text(g.Agent),
-		term.Text(strings.Join(ports, ",")), term.Text(strconv.Itoa(g.Restarts)), age(g.Created, now), {Text: g.why(), Style: term.Dim},
-		term.Text(g.IP), term.Text(g.ID),
+		term.Text(strings.Join(ports, ",")), term.Text(strconv.Itoa(g.Restarts)), age(g.Created, now), {Text: why(g), Style: term.Dim},
+		term.Text(g.NodeIP), term.Text(g.ID),
 	}}
 }
 
 // why is the one thing to know about a taskgroup that does not run.
-func (g taskgroup) why() string {
+func why(g wire.Taskgroup) string {
 	if g.Message != "" {
 		return g.Message
 	}
@@ -136,7 +144,7 @@ func (g taskgroup) why() string {
 	return ""
 }
 
-func taskRow(g taskgroup, t taskView, now time.Time) row {
+func taskRow(g wire.Taskgroup, t wire.Task, now time.Time) row {
 	var pid, container, exitCode string
 	if r := t.Report; r != nil {
 		if r.Pid > 0 {
@@ -161,7 +169,7 @@ func taskRow(g taskgroup, t taskView, now time.Time) row {
 }
 
 // portTexts renders ports as name:number, by the number that others reach them by.
-func portTexts(t taskView) []string {
+func portTexts(t wire.Task) []string {
 	ports := t.Ports
 	if t.Report != nil && len(t.Report.Ports) > 0 {
 		ports = t.Report.Ports
@@ -186,7 +194,7 @@ func portTexts(t taskView) []string {
 	return out
 }
 
-func agentRow(a agentView) row {
+func agentRow(a wire.Agent) row {
 	amount := func(used, total float64, unit string) term.Cell {
 		return term.Text(fmt.Sprintf("%s/%s%s", number(used), number(total), unit))
 	}
@@ -226,4 +234,30 @@ func since(d time.Duration) string {
 		return fmt.Sprintf("%dh", int(d.Hours()))
 	}
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// servicePorts is the summary of a service's ports, or of an endpoint's addresses.
+func servicePorts(raw []byte) string {
+	o, err := api.DecodeObject(raw)
+	if err != nil {
+		return ""
+	}
+	var out []string
+	switch o := o.(type) {
+	case *api.Service:
+		for _, p := range o.Spec.Ports {
+			text := strconv.Itoa(p.ServicePort)
+			if p.Name != "" {
+				text = p.Name + ":" + text
+			}
+			out = append(out, text)
+		}
+	case *api.Endpoint:
+		for _, e := range o.Eps {
+			for _, p := range e.Ports {
+				out = append(out, fmt.Sprintf("%s:%d", e.NodeIP, p.HostPort))
+			}
+		}
+	}
+	return strings.Join(out, ",")
 }

@@ -11,6 +11,7 @@ import (
 	"tandem/api"
 	"tandem/cmd/tandem/exit"
 	"tandem/cmd/tandem/term"
+	"tandem/scheduler/wire"
 )
 
 const (
@@ -144,7 +145,7 @@ func emptied(b backend, refs []api.Ref) func(context.Context) (step, error) {
 		var left []string
 		for _, g := range groups {
 			for _, ref := range refs {
-				if g.belongsTo(ref) {
+				if g.Owner == ref {
 					s.done = false
 					left = append(left, g.Name)
 					s.details = append(s.details, fmt.Sprintf("%s/%s is %s on %s", g.Namespace, g.Name, stateCell(g.State).Text, g.Agent))
@@ -157,8 +158,8 @@ func emptied(b backend, refs []api.Ref) func(context.Context) (step, error) {
 }
 
 // index fetches objects by reference, with one request for each kind and namespace.
-func index(ctx context.Context, b backend, refs []api.Ref) (map[api.Ref]object, error) {
-	out := map[api.Ref]object{}
+func index(ctx context.Context, b backend, refs []api.Ref) (map[api.Ref]wire.Object, error) {
+	out := map[api.Ref]wire.Object{}
 	asked := map[[2]string]bool{}
 	for _, ref := range refs {
 		key := [2]string{string(ref.Kind), ref.Namespace}
@@ -178,25 +179,21 @@ func index(ctx context.Context, b backend, refs []api.Ref) (map[api.Ref]object, 
 }
 
 // reasons says why taskgroups of the workloads do not run.
-func reasons(groups []taskgroup, refs []api.Ref) []string {
+func reasons(groups []wire.Taskgroup, refs []api.Ref) []string {
 	var out []string
 	for _, g := range groups {
 		for _, ref := range refs {
-			if !g.belongsTo(ref) || g.Ready {
+			if g.Owner != ref || g.Ready {
 				continue
 			}
-			why := g.why()
-			if why == "" {
-				why = "no message yet"
+			text := why(g)
+			if text == "" {
+				text = "no message yet"
 			}
-			out = append(out, fmt.Sprintf("%s/%s is %s: %s", g.Namespace, g.Name, stateCell(g.State).Text, term.Clean(why)))
+			out = append(out, fmt.Sprintf("%s/%s is %s: %s", g.Namespace, g.Name, stateCell(g.State).Text, term.Clean(text)))
 		}
 	}
 	return out
-}
-
-func (g taskgroup) belongsTo(ref api.Ref) bool {
-	return g.Namespace == ref.Namespace && g.Owner == ref.Name && g.OwnerKind == ref.Kind
 }
 
 // short renders a reference without its namespace, for one-line displays.

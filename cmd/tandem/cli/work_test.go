@@ -7,6 +7,7 @@ import (
 
 	"tandem/api"
 	"tandem/cmd/tandem/exit"
+	"tandem/scheduler/wire"
 )
 
 func expect(t *testing.T, r result, code exit.Code, out, errOut []string) {
@@ -98,7 +99,7 @@ func TestApplyWaitsUntilAllRun(t *testing.T) {
 	looks := 0
 	b.advance = func(f *fakeBackend) {
 		if looks++; looks == 4 {
-			f.objects[0].Status = &workloadStatus{Desired: 2, Ready: 2, Settled: true}
+			f.objects[0].Status = &wire.Status{Desired: 2, Ready: 2, Settled: true}
 		}
 	}
 	r := with(t, b, webRaw, "apply", "-f", "-", "--wait")
