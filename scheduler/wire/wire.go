@@ -1,0 +1,166 @@
+// Package wire holds the JSON of the scheduler's HTTP API, shared by the
+// scheduler and its client. It must never hold behaviour.
+package wire
+
+import (
+	"encoding/json"
+	"time"
+
+	"tandem/api"
+)
+
+// ApplyRequest declares documents, all or none.
+type ApplyRequest struct {
+	// Documents are as their authors wrote them, see api.Document.Raw.
+	Documents []json.RawMessage `json:"documents"`
+	DryRun    bool              `json:"dryRun,omitempty"`
+	// Strict makes errors of warnings.
+	Strict bool `json:"strict,omitempty"`
+}
+
+// ApplyResponse says what came of each document, in their order.
+type ApplyResponse struct {
+	Changes  []Change         `json:"changes"`
+	Warnings []api.FieldError `json:"warnings,omitempty"`
+}
+
+// Change is what apply did, or would do, with one object.
+type Change struct {
+	api.Ref
+	// Action is created, configured or unchanged.
+	Action string `json:"action"`
+}
+
+// Actions of a Change.
+const (
+	Created    = "created"
+	Configured = "configured"
+	Unchanged  = "unchanged"
+)
+
+// Object is a declared object and, for workloads, how it stands.
+type Object struct {
+	api.Ref
+	// Raw is what was applied; after a scale its instance is the new one.
+	Raw     json.RawMessage `json:"raw"`
+	Created time.Time       `json:"created"`
+	Updated time.Time       `json:"updated"`
+	// Deleting tells that the object goes as soon as nothing of it runs.
+	Deleting bool    `json:"deleting,omitempty"`
+	Status   *Status `json:"status,omitempty"`
+}
+
+// Status is how a workload stands.
+type Status struct {
+	Desired int `json:"desired"`
+	// Current counts the taskgroups that are placed and not at their end.
+	Current int `json:"current"`
+	Running int `json:"running"`
+	Ready   int `json:"ready"`
+	// UpToDate are those that run what was applied last.
+	UpToDate int `json:"upToDate"`
+	Restarts int `json:"restarts"`
+	// Settled tells that nothing is left to be done.
+	Settled bool `json:"settled"`
+	// Failed tells that it will not get better by itself; Message says why.
+	Failed  bool   `json:"failed,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// States of a taskgroup.
+const (
+	Pending     = "Pending"
+	Launching   = "Launching"
+	Starting    = "Starting"
+	Running     = "Running"
+	Killing     = "Killing"
+	Unreachable = "Unreachable"
+	Finished    = "Finished"
+	Failed      = "Failed"
+	Killed      = "Killed"
+	Lost        = "Lost"
+)
+
+// Taskgroup is an instance of a workload. One that waits for a place has no ID.
+type Taskgroup struct {
+	ID        string   `json:"id,omitempty"`
+	Name      string   `json:"name"`
+	Namespace string   `json:"namespace"`
+	Owner     api.Ref  `json:"owner"`
+	Index     int      `json:"index"`
+	State     string   `json:"state"`
+	Ready     bool     `json:"ready"`
+	AgentID   string   `json:"agentID,omitempty"`
+	Agent     string   `json:"agent,omitempty"`
+	NodeIP    string   `json:"nodeIP,omitempty"`
+	Restarts  int      `json:"restarts"`
+	UpToDate  bool     `json:"upToDate"`
+	Message   string   `json:"message,omitempty"`
+	Waiting   []string `json:"waiting,omitempty"`
+	// NotBefore is when it is started again, when it waits for that.
+	NotBefore time.Time `json:"notBefore,omitzero"`
+	Created   time.Time `json:"created,omitzero"`
+	Started   time.Time `json:"started,omitzero"`
+	Tasks     []Task    `json:"tasks,omitempty"`
+}
+
+// Task is a task of a taskgroup.
+type Task struct {
+	ID   string       `json:"id"`
+	Name string       `json:"name"`
+	Kind api.TaskKind `json:"kind"`
+	// State is Mesos's, without TASK_.
+	State   string          `json:"state"`
+	Reason  string          `json:"reason,omitempty"`
+	Message string          `json:"message,omitempty"`
+	Healthy *bool           `json:"healthy,omitempty"`
+	Ports   []api.TaskPort  `json:"ports,omitempty"`
+	Report  *api.TaskReport `json:"report,omitempty"`
+	Changed time.Time       `json:"changed,omitzero"`
+}
+
+// Agent is a machine, as its offers and taskgroups show it.
+type Agent struct {
+	ID         string            `json:"id"`
+	Hostname   string            `json:"hostname"`
+	Address    string            `json:"address"`
+	State      string            `json:"state"`
+	Attributes map[string]string `json:"attributes,omitempty"`
+	Total      api.TaskResources `json:"total"`
+	Used       api.TaskResources `json:"used"`
+	Ports      string            `json:"ports,omitempty"`
+	Taskgroups int               `json:"taskgroups"`
+}
+
+// Event is something that happened to an object.
+type Event struct {
+	Time   time.Time `json:"time"`
+	Object string    `json:"object"`
+	// Level is info or warning.
+	Level  string `json:"level"`
+	Reason string `json:"reason"`
+	Text   string `json:"text"`
+}
+
+// ScaleRequest sets the number of instances.
+type ScaleRequest struct {
+	Replicas int `json:"replicas"`
+}
+
+// Error is the body of every answer that is not 2xx.
+type Error struct {
+	// Code is invalid, notFound, conflict, tooLarge, unavailable or internal.
+	Code    string           `json:"code"`
+	Message string           `json:"message"`
+	Errors  []api.FieldError `json:"errors,omitempty"`
+}
+
+// Codes of an Error.
+const (
+	CodeInvalid     = "invalid"
+	CodeNotFound    = "notFound"
+	CodeConflict    = "conflict"
+	CodeTooLarge    = "tooLarge"
+	CodeUnavailable = "unavailable"
+	CodeInternal    = "internal"
+)
