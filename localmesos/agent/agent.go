@@ -19,6 +19,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
@@ -115,10 +116,8 @@ func (a *Agent) Start(ctx context.Context) (err error) {
 			a.store.Close()
 		}
 	}()
-	var lc net.ListenConfig
-	address := net.JoinHostPort(a.ip, strconv.Itoa(a.flags.Port))
-	if a.listener, err = lc.Listen(ctx, "tcp", address); err != nil {
-		return fmt.Errorf("listening on %s: %w; choose another --ip or --port", address, err)
+	if a.listener, err = listen(ctx, net.JoinHostPort(a.ip, strconv.Itoa(a.flags.Port))); err != nil {
+		return err
 	}
 	defer func() {
 		if err != nil {
@@ -144,6 +143,23 @@ func (a *Agent) Start(ctx context.Context) (err error) {
 		}
 	})
 	return nil
+}
+
+// listen waits a moment for an address in use: it may be that of an agent which
+// just ended, kept by a process that is just being started.
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	const tries, pause = 50, 10 * time.Millisecond
+	var lc net.ListenConfig
+	for i := 0; ; i++ {
+		l, err := lc.Listen(ctx, "tcp", address)
+		if err == nil {
+			return l, nil
+		}
+		if i == tries || !errors.Is(err, syscall.EADDRINUSE) {
+			return nil, fmt.Errorf("listening on %s: %w; choose another --ip or --port", address, err)
+		}
+		time.Sleep(pause)
+	}
 }
 
 // URL is the agent's base URL, once it is started: "http://127.0.0.1:5051".

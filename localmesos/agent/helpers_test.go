@@ -280,10 +280,11 @@ func (m *fakeMaster) running(r *link.Run) {
 
 func sandboxOf(t *testing.T, a *Agent, executor string) string {
 	t.Helper()
-	links, err := filepath.Glob(filepath.Join(a.store.Work(), "slaves", "*", "frameworks", "f1", "executors", executor, "runs", "latest"))
-	if err != nil || len(links) != 1 {
-		t.Fatalf("sandbox of %s: %v %v", executor, links, err)
-	}
+	var links []string
+	eventually(t, "the sandbox of "+executor, func() bool {
+		links, _ = filepath.Glob(filepath.Join(a.store.Work(), "slaves", "*", "frameworks", "f1", "executors", executor, "runs", "latest"))
+		return len(links) == 1
+	})
 	dir, err := filepath.EvalSymlinks(links[0])
 	if err != nil {
 		t.Fatal(err)

@@ -69,9 +69,19 @@ func Open(work string, log *slog.Logger) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("work_dir %s: %w; give a directory that can be written", work, err)
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		lock.Close()
-		return nil, fmt.Errorf("work_dir %s: another agent uses it; stop that one or give another directory", work)
+	// In a program that held the lock a moment ago, a process that is just being
+	// started may hold it until its exec.
+	const tries, pause = 50, 10 * time.Millisecond
+	for i := 0; ; i++ {
+		err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			break
+		}
+		if i == tries {
+			lock.Close()
+			return nil, fmt.Errorf("work_dir %s: another agent uses it; stop that one or give another directory", work)
+		}
+		time.Sleep(pause)
 	}
 	return &Store{work: work, log: log, lock: lock}, nil
 }
