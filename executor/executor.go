@@ -88,7 +88,7 @@ var ErrAgentLost = errors.New("the agent is lost")
 const idleLimit = 5 * time.Minute
 
 // drainLimit bounds the wait for cancelled work at the very end.
-const drainLimit = 5 * time.Second
+const drainLimit = 2 * time.Second
 
 // New returns an Executor; Run does the work.
 func New(opts Options) *Executor {
@@ -271,16 +271,18 @@ func (e *Executor) killByAgent(id string, policy *mesos.KillPolicy) {
 	e.kill(t, cause)
 }
 
-// kill tells a task to end. The first cause stays; a later one can only shorten the grace.
+// kill tells a task to end. The first cause stays. The first may set any grace
+// period; after that, and for a task that ends already, a kill can only shorten it.
 func (e *Executor) kill(t *task, cause *killCause) {
-	switch {
-	case t.killed == nil:
-		if t.failure == nil && !t.ended {
-			t.killed = cause
-		}
-	case cause.grace != nil && *cause.grace < t.grace():
-		t.killed.grace = cause.grace
-	case t.state == stateStopping:
+	first := t.killed == nil && t.failure == nil && !t.ended
+	if first {
+		t.killed = cause
+	}
+	shorter := cause.grace != nil && (first || *cause.grace < t.grace())
+	if shorter {
+		t.hurry = cause.grace
+	}
+	if t.state == stateStopping && !shorter {
 		return
 	}
 	e.deliver(t, eventKill)
@@ -297,6 +299,9 @@ func (e *Executor) shutdown(why string, result error) {
 	limit := grace - min(1500*time.Millisecond, grace*3/10)
 	e.timers.after(grace-min(300*time.Millisecond, grace/10), func() {
 		e.log.Error("leaving although not everything has ended", "grace", grace, "unacknowledged", len(e.updates.list))
+		if e.result == nil {
+			e.result = fmt.Errorf("not everything had ended and was acknowledged within %s of the agent's grace period; the rest is for the reaper", grace)
+		}
 		e.leaving = true
 	})
 	for _, t := range e.order {

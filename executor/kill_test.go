@@ -316,12 +316,38 @@ func TestSignalIsShutdownAndAMuteRuntimeDoesNotKeepTheExecutor(t *testing.T) {
 		r.settle()
 		began := time.Now()
 		r.cancel()
-		if err := r.ended(); err != nil {
-			t.Error(err)
+		if err := r.ended(); err == nil || !strings.Contains(err.Error(), "for the reaper") {
+			t.Errorf("error %v, want one that says that something is left", err)
 		}
 		if took := time.Since(began); took >= r.cfg.ShutdownGrace {
 			t.Errorf("shutdown took %s", took)
 		}
+	})
+}
+
+func TestKillOfATaskThatEndsAlreadyDoesNotGiveItMoreTime(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(r *rig) {
+		r.runtime.stop = func(ctx context.Context, _ string, grace time.Duration) error {
+			select {
+			case <-time.After(grace):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		r.agent.launch(taskInfo("a", 0, withGrace(10)), taskInfo("b", 1, withGrace(10)))
+		r.settle()
+		r.runtime.exit("a", Exit{Known: true, Code: 1})
+		r.pass(6 * time.Second)
+		r.agent.kill("a", 0)
+		r.agent.kill("b", time.Minute)
+		r.pass(5 * time.Second)
+		if r.running() {
+			t.Error("a second KILL gave the tasks another grace period")
+		}
+		r.wantStates("a", "TASK_STARTING", "TASK_RUNNING", "TASK_FAILED")
+		r.wantStates("b", "TASK_STARTING", "TASK_RUNNING", "TASK_KILLING", "TASK_KILLED")
 	})
 }
 

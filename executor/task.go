@@ -44,6 +44,8 @@ type task struct {
 	// The first of these three that is set decides the terminal state.
 	failure error
 	killed  *killCause
+	// hurry is the grace period of the last KILL that shortened it.
+	hurry *time.Duration
 	// ended is set when the task ended without having been told to.
 	ended bool
 
@@ -67,7 +69,8 @@ type killCause struct {
 	// message is what the framework reads in the terminal update.
 	message string
 	reason  *mesos.TaskStatus_Reason
-	// grace replaces the task's own grace period when it is not nil.
+	// grace replaces the task's own grace period when it is not nil; the
+	// shortest that was ever given counts.
 	grace *time.Duration
 }
 
@@ -93,8 +96,8 @@ func (t *task) ending() bool { return t.state >= stateCancelling }
 
 // grace is how long the task may take to end after it was asked to.
 func (t *task) grace() time.Duration {
-	if t.killed != nil && t.killed.grace != nil {
-		return *t.killed.grace
+	if t.hurry != nil {
+		return *t.hurry
 	}
 	return t.ownGrace()
 }

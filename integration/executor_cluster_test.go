@@ -34,6 +34,8 @@ type cluster struct {
 	session    *session.Session
 	daemon     *daemon
 	log        *lockedBuffer
+	// executorEndpoint replaces the agent's address for new executors when it is not empty.
+	executorEndpoint string
 
 	mu       sync.Mutex
 	id       string
@@ -45,6 +47,8 @@ type cluster struct {
 // options of a cluster.
 type clusterOptions struct {
 	checkpoint bool
+	// backoff is the limit of the executors' delays before they subscribe again; 0 means 2 s.
+	backoff time.Duration
 	// noDaemon leaves the process daemon out.
 	noDaemon bool
 }
@@ -72,6 +76,9 @@ func startCluster(t *testing.T, o clusterOptions) *cluster {
 	c.agentFlags.Resources = "cpus:8;mem:8192;disk:8192;ports:[31000-32000]"
 	c.agentFlags.CommandExecutor = []string{"/bin/false"}
 	c.agentFlags.Logger = log
+	if o.backoff > 0 {
+		c.agentFlags.ExecutorReregistrationTimeout = o.backoff
+	}
 	c.startAgent()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -190,6 +197,9 @@ func (c *cluster) launch(specs ...*api.TaskSpec) string {
 	}
 	command := fmt.Sprintf("exec %s --data-dir %s --processd-socket %s --publish-address 127.0.0.1 --log-level debug",
 		filepath.Join(harness.bin, "tandem-executor"), c.dataDir(), filepath.Join(c.dir, "p.sock"))
+	if c.executorEndpoint != "" {
+		command = "MESOS_AGENT_ENDPOINT=" + c.executorEndpoint + " " + command
+	}
 	executor := mesos.ExecutorInfo{
 		Type: mesos.ExecutorInfo_CUSTOM, ExecutorID: mesos.ExecutorID{Value: id}, FrameworkID: &mesos.FrameworkID{Value: c.FrameworkID()},
 		Command: &mesos.CommandInfo{Value: &command}, Resources: res(0.1, 32, 16),
@@ -211,6 +221,16 @@ func (c *cluster) launch(specs ...*api.TaskSpec) string {
 	}
 	c.session.Send(session.Accept([]string{offer.ID.Value}, []mesos.Offer_Operation{session.LaunchGroup(executor, tasks)}, 0))
 	return id
+}
+
+// agentAddress is the agent's host:port.
+func (c *cluster) agentAddress() string { return strings.TrimPrefix(c.agent.URL(), "http://") }
+
+// all returns the statuses of a task.
+func (c *cluster) all(group, name string) []mesos.TaskStatus {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]mesos.TaskStatus(nil), c.statuses[name+"."+group]...)
 }
 
 func (c *cluster) dataDir() string { return filepath.Join(c.dir, "data") }
