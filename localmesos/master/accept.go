@@ -53,6 +53,7 @@ func (m *Master) accept(f *framework, c *scheduler.Call_Accept) {
 			}
 		case mesos.Offer_Operation_UNKNOWN:
 		default:
+			m.countDropped(op.Type)
 			m.log.Warn("operation is not supported and is passed over", "framework", f.id, "operation", op.Type.String())
 		}
 	}

@@ -202,6 +202,10 @@ func (m *Master) loseAgent(a *agent) {
 	m.recordFailed("agent "+a.id+" is unreachable", m.registry.lose(a.id, since))
 	m.log.Info("agent is unreachable", "agent", a.id, "hostname", a.info.Hostname)
 	m.unreachable[a.id] = unreachableAgent{Since: since}
+	m.count("slave_unreachable_scheduled")
+	m.count("slave_unreachable_completed")
+	m.count("slave_removals")
+	m.count("slave_removals/reason_unhealthy")
 	for _, f := range m.frameworks {
 		for id, t := range f.tasks {
 			if t.agent != a {
@@ -233,6 +237,7 @@ func (m *Master) removeAgent(a *agent, message string) {
 		return
 	}
 	m.recordFailed("removal of agent "+a.id, m.registry.forget(a.id))
+	m.count("slave_removals")
 	m.log.Info("agent removed", "agent", a.id, "hostname", a.info.Hostname, "why", message)
 	for _, f := range m.frameworks {
 		for _, t := range f.tasks {

@@ -95,6 +95,8 @@ func (m *Master) handleAgentCall(a *agent, c link.Call) {
 			a.ponged = true
 		}
 	case link.CallUnregister:
+		m.count("messages_unregister_slave")
+		m.count("slave_removals/reason_unregistered")
 		m.removeAgent(a, "agent unregistered")
 	default:
 		m.log.Warn("unknown message of an agent", "agent", a.id, "type", c.Type)
@@ -103,6 +105,7 @@ func (m *Master) handleAgentCall(a *agent, c link.Call) {
 
 // executorExited frees an executor's resources and tells its framework.
 func (m *Master) executorExited(a *agent, e link.ExitedExecutor) {
+	m.count("messages_exited_executor")
 	f := m.frameworks[e.FrameworkID.Value]
 	if f == nil {
 		return
@@ -120,6 +123,8 @@ func (m *Master) executorExited(a *agent, e link.ExitedExecutor) {
 // executorMessage passes an executor's message to its framework.
 func (m *Master) executorMessage(a *agent, c link.FrameworkMessage) {
 	f := m.frameworks[c.FrameworkID.Value]
+	m.count("messages_executor_to_framework")
+	m.countValid(f != nil, "valid_executor_to_framework_messages")
 	if f == nil {
 		return
 	}

@@ -14,14 +14,22 @@ import (
 // a slash at the end is allowed.
 func (m *Master) routes() http.Handler {
 	get := map[string]http.HandlerFunc{
-		"/state":      m.serveModel(m.stateModel),
-		"/slaves":     m.serveSlaves,
-		"/frameworks": m.serveModel(m.frameworksModel),
-		"/tasks":      m.serveTasks,
-		"/flags":      m.serveModel(func() any { return map[string]any{"flags": m.flags.texts()} }),
-		"/version":    m.serveModel(func() any { return versionModel() }),
-		"/health":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) },
-		"/redirect":   m.serveRedirect,
+		"/state":             m.serveModel(m.stateModel),
+		"/state-summary":     m.serveModel(m.summaryModel),
+		"/roles":             m.serveModel(m.rolesModel),
+		"/metrics/snapshot":  m.serveModel(m.metricsModel),
+		"/system/stats.json": m.serveModel(statsModel),
+		// There are none of these, which is what Mesos says of a cluster without them.
+		"/quota":              m.serveModel(func() any { return object{} }),
+		"/weights":            m.serveModel(func() any { return []object{} }),
+		"/maintenance/status": m.serveModel(func() any { return object{} }),
+		"/slaves":             m.serveSlaves,
+		"/frameworks":         m.serveModel(m.frameworksModel),
+		"/tasks":              m.serveTasks,
+		"/flags":              m.serveModel(func() any { return map[string]any{"flags": m.flags.texts()} }),
+		"/version":            m.serveModel(func() any { return versionModel() }),
+		"/health":             func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) },
+		"/redirect":           m.serveRedirect,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := strings.TrimSuffix(r.URL.Path, "/")

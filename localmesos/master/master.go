@@ -58,6 +58,8 @@ type Master struct {
 	nextNumber    int
 	nextOffer     int
 	turn          uint64
+	allocations   uint64
+	counters      counters
 	// ending tells that streams end because the master does, which means
 	// nothing for those at the other end.
 	ending bool
@@ -87,7 +89,7 @@ func New(flags Flags) (*Master, error) {
 		flags: flags, log: flags.Logger.With("component", "mesos master"), id: wire.NewUUID(), started: time.Now(),
 		listener: ln, serving: make(chan struct{}), registry: reg,
 		frameworks: map[string]*framework{}, agents: map[string]*agent{}, offers: map[string]*offer{},
-		recovered: map[string]mesos.AgentInfo{}, unreachable: map[string]unreachableAgent{},
+		recovered: map[string]mesos.AgentInfo{}, unreachable: map[string]unreachableAgent{}, counters: counters{},
 	}
 	m.info = masterInfo(m.id, flags)
 	m.loop = newLoop()

@@ -155,8 +155,11 @@ func taskModel(t *task) object {
 	return out
 }
 
-func (t *task) role() string {
-	for _, r := range t.info.Resources {
+func (t *task) role() string { return roleOf(t.info.Resources) }
+
+// roleOf is the role that resources are allocated to.
+func roleOf(resources []mesos.Resource) string {
+	for _, r := range resources {
 		if r.AllocationInfo != nil {
 			return r.AllocationInfo.GetRole()
 		}
@@ -179,16 +182,9 @@ func commandModel(c mesos.CommandInfo) object {
 }
 
 func executorModel(a *agent, x *executor) object {
-	role := "*"
-	for _, r := range x.info.Resources {
-		if r.AllocationInfo != nil {
-			role = r.AllocationInfo.GetRole()
-		}
-	}
-	kind := x.info.Type
 	out := object{
 		"executor_id": x.info.ExecutorID.Value, "name": x.info.GetName(), "framework_id": x.framework, "slave_id": a.id,
-		"resources": resourcesModel(x.resources), "role": role, "type": kind.String(), "command": object{},
+		"resources": resourcesModel(x.resources), "role": roleOf(x.info.Resources), "type": x.info.Type.String(), "command": object{},
 	}
 	if x.info.Command != nil {
 		out["command"] = commandModel(*x.info.Command)

@@ -44,6 +44,13 @@ func (m *Master) registerAgent(sub link.Subscribe, remote string) (agentSubscrip
 	a, known := m.agents[id]
 	_, recovered := m.recovered[id]
 	_, wasUnreachable := m.unreachable[id]
+	if !known && !recovered && !wasUnreachable {
+		m.count("messages_register_slave")
+		m.count("slave_registrations")
+	} else {
+		m.count("messages_reregister_slave")
+		m.count("slave_reregistrations")
+	}
 	if !known {
 		a = &agent{id: id, number: m.nextNumber, offers: map[string]*offer{}, executors: map[executorKey]*executor{},
 			frameworkTasks: map[string]int{}, registered: time.Now()}
@@ -103,6 +110,7 @@ func (m *Master) newAgentID() string {
 func (m *Master) replaceAgentAt(info mesos.AgentInfo) {
 	for _, a := range m.agents {
 		if a.info.Hostname == info.Hostname && a.info.GetPort() == info.GetPort() && a.state == agentDisconnected {
+			m.count("slave_removals/reason_registered")
 			m.removeAgent(a, "a new agent registered at the same address")
 		}
 	}

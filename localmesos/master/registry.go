@@ -27,6 +27,8 @@ type registry struct {
 	path string // empty: in memory only
 	lock *os.File
 	data registryData
+	// size of what was written last, in bytes.
+	size int
 }
 
 type registryData struct {
@@ -108,6 +110,7 @@ func (r *registry) write() error {
 	if err != nil {
 		return fmt.Errorf("mesos master: encoding the registry: %w", err)
 	}
+	r.size = len(b) + 1
 	return atomicfile.Write(r.path, append(b, '\n'), 0o600)
 }
 

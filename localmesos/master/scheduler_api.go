@@ -123,6 +123,9 @@ func (m *Master) handleCall(c *scheduler.Call, streams []string) *wire.Error {
 	case streams[0] != f.streamID:
 		return wire.Errorf(http.StatusBadRequest, "The stream ID '%s' included in this request didn't match the stream ID currently associated with framework ID %s", streams[0], f.id)
 	}
+	if name := callCounters[c.Type]; name != "" {
+		m.count(name)
+	}
 	switch c.Type {
 	case scheduler.Call_TEARDOWN:
 		m.removeFramework(f)
@@ -182,7 +185,9 @@ func (m *Master) shutdownExecutor(f *framework, c *scheduler.Call_Shutdown) {
 
 // message handles MESSAGE. Delivery is not promised.
 func (m *Master) message(f *framework, c *scheduler.Call_Message) {
-	if a := m.agents[c.AgentID.Value]; a != nil {
+	a := m.agents[c.AgentID.Value]
+	m.countValid(a != nil, "valid_framework_to_executor_messages")
+	if a != nil {
 		a.send(link.Event{Type: link.EventMessage, Message: &link.FrameworkMessage{
 			FrameworkID: mesos.FrameworkID{Value: f.id}, ExecutorID: c.ExecutorID.Value, Data: c.Data,
 		}})

@@ -34,11 +34,13 @@ func (m *Master) subscribe(call *scheduler.Call, mt wire.MediaType) subscription
 	}
 	f := m.frameworks[id]
 	if f == nil {
+		m.count("messages_register_framework")
 		if id == "" {
 			id = m.newFrameworkID()
 		}
 		f = m.newFramework(id, info, frameworkDisconnected)
 	} else {
+		m.count("messages_reregister_framework")
 		m.failOver(f, info)
 	}
 	f.step(frameworkSubscribes)

@@ -80,6 +80,9 @@ func (m *Master) addExecutor(a *agent, f *framework, info mesos.ExecutorInfo) *e
 func (m *Master) releaseTask(t *task) {
 	if !t.released {
 		t.released = true
+		if isTerminal(t.state) {
+			m.countTask(t.state)
+		}
 		m.release(t.framework, t.agent, t.resources)
 	}
 }
@@ -119,7 +122,10 @@ func (t *task) record(s mesos.TaskStatus) {
 // statusUpdate handles an update from an agent: it is forwarded even when the task is not known.
 func (m *Master) statusUpdate(a *agent, u link.StatusUpdate) {
 	f := m.frameworks[u.FrameworkID.Value]
-	if f == nil || u.Status.State == nil {
+	m.count("messages_status_update")
+	ok := f != nil && u.Status.State != nil
+	m.countValid(ok, "valid_status_updates")
+	if !ok {
 		return
 	}
 	if t := f.tasks[u.Status.TaskID.Value]; t != nil && t.agent == a {
@@ -146,7 +152,9 @@ func (m *Master) tell(f *framework, s mesos.TaskStatus) {
 // terminal update was meant is done.
 func (m *Master) acknowledge(f *framework, c *scheduler.Call_Acknowledge) {
 	a := m.agents[c.AgentID.Value]
-	if a == nil || a.state != agentConnected {
+	ok := a != nil && a.state == agentConnected
+	m.countValid(ok, "valid_status_update_acknowledgements")
+	if !ok {
 		return
 	}
 	if t := f.tasks[c.TaskID.Value]; t != nil && t.agent == a && t.sent != nil && isTerminal(*t.sent) && bytes.Equal(t.sentUUID, c.UUID) {
