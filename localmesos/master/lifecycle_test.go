@@ -401,6 +401,8 @@ func TestEndpoints(t *testing.T) {
 	for path, want := range map[string]string{
 		"/state": `"cpus":0.1`, "/master/state": f.id, "/slaves": `"active":true`, "/frameworks": `"connected":true`, "/tasks": `"state":"TASK_RUNNING"`,
 		"/tasks?task_id=no": `{"tasks":[]}`, "/slaves?slave_id=no": `"slaves":[]`, "/version": Version, "/flags": `"registry":"in_memory"`, "/health": "", "/tasks?limit=0": `"tasks":[]`,
+		"/state-summary": `"TASK_RUNNING":1`, "/roles": `"name":"*"`, "/metrics/snapshot": `"master/tasks_running":1.0`, "/system/stats.json": `"cpus_total"`,
+		"/quota": "{}", "/weights": "[]", "/maintenance/status": "{}",
 	} {
 		if status, body := request(t, "GET", m.URL()+path, nil, ""); status != 200 || !strings.Contains(body, want) {
 			t.Errorf("%s: %d %s", path, status, body)
@@ -410,7 +412,7 @@ func TestEndpoints(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 	json := map[string]string{"Content-Type": "application/json", "Accept": "application/json"}
-	for _, call := range []string{"GET_HEALTH", "GET_VERSION", "GET_FLAGS", "GET_MASTER", "GET_AGENTS", "GET_FRAMEWORKS", "GET_EXECUTORS", "GET_TASKS", "GET_STATE"} {
+	for _, call := range []string{"GET_HEALTH", "GET_VERSION", "GET_FLAGS", "GET_MASTER", "GET_AGENTS", "GET_FRAMEWORKS", "GET_EXECUTORS", "GET_TASKS", "GET_STATE", "GET_ROLES", "GET_LOGGING_LEVEL"} {
 		if status, body := post(t, m.URL()+"/api/v1", json, `{"type":"`+call+`"}`); status != 200 || !strings.Contains(body, `"type":"`+call+`"`) {
 			t.Errorf("%s: %d %s", call, status, body)
 		}

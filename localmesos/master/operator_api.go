@@ -28,7 +28,18 @@ func (m *Master) serveOperator(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var response *apimaster.Response
-	if !m.loop.do(func() { response = m.operatorResponse(&call) }) {
+	var b []byte
+	var err error
+	if !m.loop.do(func() {
+		response = m.operatorResponse(&call)
+		switch {
+		case response == nil:
+		case mt == wire.JSON:
+			b, err = m.operatorJSON(response)
+		default:
+			b, err = wire.Marshal(mt, response)
+		}
+	}) {
 		wire.Text(w, http.StatusServiceUnavailable, "Service Unavailable")
 		return
 	}
@@ -36,7 +47,6 @@ func (m *Master) serveOperator(w http.ResponseWriter, r *http.Request) {
 		wire.Text(w, http.StatusNotImplemented, "501 Not Implemented.")
 		return
 	}
-	b, err := wire.Marshal(mt, response)
 	if err != nil {
 		wire.Text(w, http.StatusInternalServerError, err.Error())
 		return
@@ -51,7 +61,7 @@ func (m *Master) operatorResponse(c *apimaster.Call) *apimaster.Response {
 	case apimaster.Call_GET_HEALTH:
 		return &apimaster.Response{Type: apimaster.Response_GET_HEALTH, GetHealth: &apimaster.Response_GetHealth{Healthy: true}}
 	case apimaster.Call_GET_VERSION:
-		return &apimaster.Response{Type: apimaster.Response_GET_VERSION, GetVersion: &apimaster.Response_GetVersion{VersionInfo: mesos.VersionInfo{Version: Version}}}
+		return &apimaster.Response{Type: apimaster.Response_GET_VERSION, GetVersion: &apimaster.Response_GetVersion{VersionInfo: versionInfo()}}
 	case apimaster.Call_GET_FLAGS:
 		return &apimaster.Response{Type: apimaster.Response_GET_FLAGS, GetFlags: m.flagList()}
 	case apimaster.Call_GET_MASTER:
@@ -69,9 +79,32 @@ func (m *Master) operatorResponse(c *apimaster.Call) *apimaster.Response {
 		return &apimaster.Response{Type: apimaster.Response_GET_STATE, GetState: &apimaster.Response_GetState{
 			GetTasks: m.getTasks(), GetExecutors: m.getExecutors(), GetFrameworks: m.getFrameworks(), GetAgents: m.getAgents(),
 		}}
+	case apimaster.Call_GET_ROLES:
+		return &apimaster.Response{Type: apimaster.Response_GET_ROLES, GetRoles: m.getRoles()}
+	case apimaster.Call_GET_LOGGING_LEVEL:
+		// There is one log, and its level is not the master's.
+		return &apimaster.Response{Type: apimaster.Response_GET_LOGGING_LEVEL, GetLoggingLevel: &apimaster.Response_GetLoggingLevel{Level: 0}}
 	default:
 		return nil
 	}
+}
+
+func versionInfo() mesos.VersionInfo {
+	var none string
+	var never float64
+	return mesos.VersionInfo{Version: Version, BuildDate: &none, BuildTime: &never, BuildUser: &none, GitSHA: &none}
+}
+
+func (m *Master) getRoles() *apimaster.Response_GetRoles {
+	out := &apimaster.Response_GetRoles{}
+	for _, v := range m.roleViews() {
+		r := mesos.Role{Name: v.name, Weight: 1, Resources: v.offered.Add(v.used...).Allocate(v.name)}
+		for _, id := range v.frameworks {
+			r.Frameworks = append(r.Frameworks, mesos.FrameworkID{Value: id})
+		}
+		out.Roles = append(out.Roles, r)
+	}
+	return out
 }
 
 func (m *Master) flagList() *apimaster.Response_GetFlags {

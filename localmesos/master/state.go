@@ -174,7 +174,7 @@ func (m *Master) slaveModel(a *agent) object {
 	out := object{
 		"id": a.id, "hostname": a.info.Hostname, "port": a.info.GetPort(), "pid": a.pid(), "version": a.version,
 		"attributes": attributesModel(a.info.Attributes), "registered_time": seconds(a.registered), "active": a.state == agentConnected, "deactivated": false,
-		"capabilities": []string{"AGENT_DRAINING", "AGENT_OPERATION_FEEDBACK", "HIERARCHICAL_ROLE", "MULTI_ROLE", "RESERVATION_REFINEMENT", "RESIZE_VOLUME", "RESOURCE_PROVIDER", "TASK_RESOURCE_LIMITS"},
+		"capabilities": agentCapabilityNames,
 		"resources":    resourcesModel(a.total), "used_resources": resourcesModel(a.total.Sub(a.free...).Sub(offered...)), "offered_resources": resourcesModel(offered),
 		"reserved_resources": reserved, "unreserved_resources": resourcesModel(unreserved.rest),
 	}
