@@ -46,6 +46,9 @@ func (l *Launcher) String() string { return l.tree.String() }
 // Close removes the cgroup root if nothing is in it.
 func (l *Launcher) Close() { l.tree.Close() }
 
+// noLimits: resources are accounted by the master, not enforced here.
+var noLimits cgroup.Limits
+
 // Spec is what to run.
 type Spec struct {
 	ID string
@@ -75,7 +78,7 @@ type Container struct {
 // the container has ended, and its stderr and Wait tell why.
 func (l *Launcher) Start(s Spec) (*Container, error) {
 	c := &Container{id: s.ID, group: l.tree.Group(s.ID)}
-	if _, err := c.group.Create(cgroup.Limits{}); err != nil {
+	if _, err := c.group.Create(noLimits); err != nil {
 		return nil, err
 	}
 	if err := c.start(s); err != nil {
@@ -108,14 +111,18 @@ func (c *Container) start(s Spec) error {
 	if err != nil {
 		return err
 	}
-	attr := &os.ProcAttr{Dir: s.Dir, Env: s.Env, Files: []*os.File{null, stdout, stderr},
-		Sys: &syscall.SysProcAttr{Setsid: true, Credential: s.User.credential()}}
+	attr := attributes(s, []*os.File{null, stdout, stderr})
 	if dir != nil {
 		defer dir.Close()
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(dir.Fd())
 		return c.spawn(program, s.Args, attr, stderr)
 	}
 	return c.spawnGated(program, s.Args, attr, stderr)
+}
+
+func attributes(s Spec, files []*os.File) *os.ProcAttr {
+	return &os.ProcAttr{Dir: s.Dir, Env: s.Env, Files: files,
+		Sys: &syscall.SysProcAttr{Setsid: true, Credential: s.User.credential()}}
 }
 
 func (c *Container) spawn(program string, args []string, attr *os.ProcAttr, stderr io.Writer) error {
