@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/url"
@@ -86,9 +85,9 @@ func startCluster(t *testing.T, o clusterOptions) *cluster {
 		if err := c.agent.Shutdown(ctx); err != nil {
 			t.Errorf("shut the agent down: %v", err)
 		}
+		c.readSandboxes()
 		if t.Failed() {
 			t.Log("master and agent:\n" + c.log.String())
-			c.dumpSandboxes()
 		}
 	})
 	masters, err := session.ParseMasters(c.master.Address())
@@ -171,39 +170,7 @@ func (c *cluster) Handle(_ context.Context, e session.Event) error {
 // launch starts a taskgroup and returns its id, which is the executor's.
 func (c *cluster) launch(specs ...*api.TaskSpec) string {
 	c.t.Helper()
-	id := fmt.Sprintf("0.app.test.local.%d", rand.Int64())
-	var offer mesos.Offer
-	eventually(c.t, 10*time.Second, "an offer", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if len(c.offers) == 0 {
-			return false
-		}
-		offer, c.offers = c.offers[0], c.offers[1:]
-		return true
-	})
-	res := func(cpus, mem, disk float64) []mesos.Resource {
-		var list []mesos.Resource
-		for name, v := range map[string]float64{"cpus": cpus, "mem": mem, "disk": disk} {
-			if v > 0 {
-				role := "*"
-				list = append(list, mesos.Resource{
-					Name: name, Type: mesos.SCALAR.Enum(), Scalar: &mesos.Value_Scalar{Value: v}, Role: &role,
-					AllocationInfo: &mesos.Resource_AllocationInfo{Role: &role},
-				})
-			}
-		}
-		return list
-	}
-	command := fmt.Sprintf("exec %s --data-dir %s --processd-socket %s --publish-address 127.0.0.1 --log-level debug",
-		filepath.Join(harness.bin, "tandem-executor"), c.dataDir(), filepath.Join(c.dir, "p.sock"))
-	if c.executorEndpoint != "" {
-		command = "MESOS_AGENT_ENDPOINT=" + c.executorEndpoint + " " + command
-	}
-	executor := mesos.ExecutorInfo{
-		Type: mesos.ExecutorInfo_CUSTOM, ExecutorID: mesos.ExecutorID{Value: id}, FrameworkID: &mesos.FrameworkID{Value: c.FrameworkID()},
-		Command: &mesos.CommandInfo{Value: &command}, Resources: res(0.1, 32, 16),
-	}
+	id, offer, executor := c.take()
 	var tasks []mesos.TaskInfo
 	for i, s := range specs {
 		s.Version, s.Position = api.TaskSpecVersion, i
@@ -216,11 +183,67 @@ func (c *cluster) launch(specs ...*api.TaskSpec) string {
 			c.t.Fatal(err)
 		}
 		tasks = append(tasks, mesos.TaskInfo{
-			Name: s.Name, TaskID: mesos.TaskID{Value: s.Name + "." + id}, AgentID: offer.AgentID, Data: data, Resources: res(0.1, 32, 0),
+			Name: s.Name, TaskID: mesos.TaskID{Value: s.Name + "." + id}, AgentID: offer.AgentID, Data: data, Resources: resources(0.1, 32, 0),
 		})
 	}
 	c.session.Send(session.Accept([]string{offer.ID.Value}, []mesos.Offer_Operation{session.LaunchGroup(executor, tasks)}, 0))
 	return id
+}
+
+// launchPlain starts a task that knows nothing of Tandem: by LAUNCH_GROUP when
+// it has a command, which Mesos does not allow beside an executor otherwise, or by
+// LAUNCH when it has a Docker container, which Mesos does not allow in a group.
+func (c *cluster) launchPlain(name string, task mesos.TaskInfo) string {
+	c.t.Helper()
+	id, offer, executor := c.take()
+	task.Name, task.TaskID, task.AgentID, task.Resources = name, mesos.TaskID{Value: name + "." + id}, offer.AgentID, resources(0.1, 32, 0)
+	operation := session.LaunchGroup(executor, []mesos.TaskInfo{task})
+	if task.Container != nil {
+		task.Executor = &executor
+		operation = mesos.Offer_Operation{Type: mesos.Offer_Operation_LAUNCH, Launch: &mesos.Offer_Operation_Launch{TaskInfos: []mesos.TaskInfo{task}}}
+	}
+	c.session.Send(session.Accept([]string{offer.ID.Value}, []mesos.Offer_Operation{operation}, 0))
+	return id
+}
+
+// take returns a new executor's id, an offer, and the executor.
+func (c *cluster) take() (string, mesos.Offer, mesos.ExecutorInfo) {
+	c.t.Helper()
+	id := fmt.Sprintf("0.app.test.local.%d", rand.Int64())
+	var offer mesos.Offer
+	eventually(c.t, 10*time.Second, "an offer", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if len(c.offers) == 0 {
+			return false
+		}
+		offer, c.offers = c.offers[0], c.offers[1:]
+		return true
+	})
+	command := fmt.Sprintf("exec %s --data-dir %s --processd-socket %s --publish-address 127.0.0.1 --log-level debug",
+		filepath.Join(harness.bin, "tandem-executor"), c.dataDir(), filepath.Join(c.dir, "p.sock"))
+	if c.executorEndpoint != "" {
+		command = "MESOS_AGENT_ENDPOINT=" + c.executorEndpoint + " " + command
+	}
+	return id, offer, mesos.ExecutorInfo{
+		Type: mesos.ExecutorInfo_CUSTOM, ExecutorID: mesos.ExecutorID{Value: id}, FrameworkID: &mesos.FrameworkID{Value: c.FrameworkID()},
+		Command: &mesos.CommandInfo{Value: &command}, Resources: resources(0.1, 32, 16),
+	}
+}
+
+// resources are scalars of the role "*"; 0 leaves one out.
+func resources(cpus, mem, disk float64) []mesos.Resource {
+	var list []mesos.Resource
+	for name, v := range map[string]float64{"cpus": cpus, "mem": mem, "disk": disk} {
+		if v > 0 {
+			role := "*"
+			list = append(list, mesos.Resource{
+				Name: name, Type: mesos.SCALAR.Enum(), Scalar: &mesos.Value_Scalar{Value: v}, Role: &role,
+				AllocationInfo: &mesos.Resource_AllocationInfo{Role: &role},
+			})
+		}
+	}
+	return list
 }
 
 // agentAddress is the agent's host:port.
@@ -334,20 +357,28 @@ func (c *cluster) nothingLeft() {
 	})
 }
 
-// dumpSandboxes shows what executors wrote, for a test that failed.
-func (c *cluster) dumpSandboxes() {
+// readSandboxes looks through what executors wrote for what must never be
+// there, and shows all of it when the test has failed.
+func (c *cluster) readSandboxes() {
+	texts := map[string]string{}
 	filepath.WalkDir(filepath.Join(c.dir, "agent"), func(path string, d os.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() && (d.Name() == "stderr" || d.Name() == "stdout") {
-			f, err := os.Open(path)
-			if err != nil {
-				return nil
-			}
-			defer f.Close()
-			b, _ := io.ReadAll(io.LimitReader(f, 16<<10))
-			if len(b) > 0 {
-				c.t.Logf("%s:\n%s", path, b)
+			if b, err := os.ReadFile(path); err == nil && len(b) > 0 {
+				texts[path] = string(b)
 			}
 		}
 		return nil
 	})
+	for path, text := range texts {
+		for _, bad := range []string{"DATA RACE", "panic: ", "event that cannot be"} {
+			if strings.Contains(text, bad) {
+				c.t.Errorf("%s holds %q", path, bad)
+			}
+		}
+	}
+	if c.t.Failed() {
+		for path, text := range texts {
+			c.t.Logf("%s:\n%s", path, text[:min(len(text), 16<<10)])
+		}
+	}
 }

@@ -286,3 +286,36 @@ func TestFaultDaemonRestartKeepsProcesses(t *testing.T) {
 	c.waitExecutorGone(g)
 	c.nothingLeft()
 }
+
+func TestExecutorRunsPlainTasksOfOtherFrameworks(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, clusterOptions{})
+	line, value := `echo "$GREETING ${namespace-unset}"; pwd; exit 0`, "hello"
+	g := c.launchPlain("plain", mesos.TaskInfo{
+		Command: &mesos.CommandInfo{Value: &line, Environment: &mesos.Environment{Variables: []mesos.Environment_Variable{{Name: "GREETING", Value: &value}}}},
+	})
+	c.waitState(g, "plain", mesos.TASK_FINISHED)
+	sandbox := c.report(g, "plain").Sandbox
+	out, err := os.ReadFile(filepath.Join(sandbox, "stdout"))
+	if want := "hello unset\n" + sandbox + "\n"; err != nil || string(out) != want {
+		t.Errorf("stdout %q, %v, want %q", out, err, want)
+	}
+	c.waitExecutorGone(g)
+	c.nothingLeft()
+}
+
+func TestExecutorRunsPlainDockerTasksOfOtherFrameworks(t *testing.T) {
+	t.Parallel()
+	needEngine(t)
+	c := startCluster(t, clusterOptions{noDaemon: true})
+	docker, host := mesos.ContainerInfo_DOCKER, mesos.ContainerInfo_DockerInfo_HOST
+	g := c.launchPlain("plain", mesos.TaskInfo{
+		Container: &mesos.ContainerInfo{Type: &docker, Docker: &mesos.ContainerInfo_DockerInfo{Image: harness.image, Network: &host}},
+	})
+	s := c.waitState(g, "plain", mesos.TASK_FAILED)
+	if !strings.Contains(s.GetMessage(), "exit code 4") || !strings.Contains(s.GetMessage(), "hello") {
+		t.Errorf("message %q", s.GetMessage())
+	}
+	c.waitExecutorGone(g)
+	c.nothingLeft()
+}

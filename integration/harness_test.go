@@ -132,7 +132,10 @@ func importBusybox(ctx context.Context, c *client.Client, name string) error {
 	if err != nil {
 		return err
 	}
-	body, err := c.ImageImport(ctx, image.ImportSource{Source: &buf, SourceName: "-"}, name, image.ImportOptions{})
+	body, err := c.ImageImport(ctx, image.ImportSource{Source: &buf, SourceName: "-"}, name, image.ImportOptions{
+		// What a container does that is given no command.
+		Changes: []string{`CMD ["/bin/sh", "-c", "echo hello; exit 4"]`},
+	})
 	if err != nil {
 		return err
 	}
