@@ -58,7 +58,6 @@ type Agent struct {
 	updates    *updates.Manager
 	master     masterLink
 	stopping   bool
-	emptied    []func() // called once no executor is left to wait for
 }
 
 // Limits of the history that /state shows.

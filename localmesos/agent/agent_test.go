@@ -449,10 +449,10 @@ func TestStateTables(t *testing.T) {
 		}
 	}
 	tasks := map[taskPhase]string{
-		queued:   "launched launched ended -",
-		launched: "launched launched ended -",
-		ended:    "- - - done",
-		done:     "- - - -",
+		queued:   "launched,launched,ended,-",
+		launched: "launched,launched,ended,-",
+		ended:    "-,-,-,done",
+		done:     "-,-,-,-",
 	}
 	for from, line := range tasks {
 		var got []string
@@ -464,7 +464,7 @@ func TestStateTables(t *testing.T) {
 				got = append(got, "-")
 			}
 		}
-		if s := strings.Join(got, " "); s != line {
+		if s := strings.Join(got, ","); s != line {
 			t.Errorf("%s: %s, not %s", from, s, line)
 		}
 	}

@@ -28,8 +28,8 @@ const maxRead = 16 * 4096
 func (a *Agent) locate(p string) (sandbox, inside string, err *wire.Error) {
 	notFound := wire.Errorf(http.StatusNotFound, "404 Not Found.")
 	p = path.Clean(p)
-	rest, real := strings.CutPrefix(p, filepath.Join(a.store.Work(), "slaves")+"/")
-	if !real {
+	rest, isReal := strings.CutPrefix(p, filepath.Join(a.store.Work(), "slaves")+"/")
+	if !isReal {
 		var ok bool
 		if rest, ok = strings.CutPrefix(strings.TrimPrefix(p, "/"), "frameworks/"); !ok {
 			return "", "", notFound

@@ -47,7 +47,6 @@ type fakeMaster struct {
 	subs   []link.Subscribe
 	calls  []link.Call
 	seen   int // calls that a test has looked at
-	drop   bool
 }
 
 func newMaster(t *testing.T) *fakeMaster {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -58,7 +59,9 @@ func TestExecutorAPIErrors(t *testing.T) {
 	const j, failed = "application/json", "Failed to validate Executor::Call: "
 	good := base64.StdEncoding.EncodeToString(newUUID())
 	ids := func(x string) string { return `"executor_id":{"value":"` + x + `"},"framework_id":{"value":"f1"}` }
-	update := func(status string) string { return `{"type":"UPDATE",` + ids("x1") + `,"update":{"status":{` + status + `}}}` }
+	update := func(status string) string {
+		return `{"type":"UPDATE",` + ids("x1") + `,"update":{"status":{` + status + `}}}`
+	}
 	base := `"task_id":{"value":"t1"},"state":"TASK_RUNNING","source":"SOURCE_EXECUTOR"`
 	for _, c := range []struct {
 		name, method, contentType, accept, body string
@@ -135,11 +138,11 @@ func TestSecondSubscriptionEndsTheFirst(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			req, _ := http.NewRequest("POST", a.URL()+"/api/v1/executor", bytes.NewReader(b))
+			req, _ := http.NewRequest(http.MethodPost, a.URL()+"/api/v1/executor", bytes.NewReader(b))
 			req.Header.Set("Content-Type", string(mt))
 			req.Header.Set("Accept", string(mt))
 			resp, err := http.DefaultClient.Do(req)
-			if err != nil || resp.StatusCode != 200 || resp.Header.Get("Content-Type") != string(mt) {
+			if err != nil || resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != string(mt) {
 				t.Fatalf("%v %+v", err, resp)
 			}
 			t.Cleanup(func() { resp.Body.Close() })
@@ -171,7 +174,7 @@ func TestSecondSubscriptionEndsTheFirst(t *testing.T) {
 		if ev := read(second); ev.Type != xexec.Event_SUBSCRIBED {
 			t.Errorf("second stream: %+v", ev)
 		}
-		if _, err := first.Next(); err != io.EOF {
+		if _, err := first.Next(); !errors.Is(err, io.EOF) {
 			t.Errorf("the first stream: %v", err)
 		}
 	}

@@ -81,7 +81,7 @@ func (a *Agent) jobOf(e *executor, u *container.User) *job {
 func (j *job) do(ctx context.Context) (*container.Container, error) {
 	if u := j.spec.User; u != nil && u.Switches() {
 		if err := os.Chown(j.spec.Dir, int(u.UID), int(u.GID)); err != nil {
-			return nil, fmt.Errorf("Failed to chown '%s' to user '%s': %w", j.spec.Dir, u.Name, err) //nolint:staticcheck,revive // Mesos's wording
+			return nil, fmt.Errorf("Failed to chown '%s' to user '%s': %w", j.spec.Dir, u.Name, err) //nolint:staticcheck // Mesos's wording
 		}
 	}
 	if err := j.doFetch(ctx); err != nil {
@@ -126,7 +126,7 @@ func (j *job) doFetch(ctx context.Context) error {
 	if err := fetch.Run(ctx, j.fetch); err != nil {
 		j.a.log.Warn("fetching failed", "container", j.run.Container, "error", err)
 		// The reason is in the sandbox's stderr, as with Apache Mesos.
-		return fmt.Errorf("Failed to fetch all URIs for container '%s': exited with status 1", j.run.Container) //nolint:staticcheck,revive // Mesos's wording
+		return fmt.Errorf("Failed to fetch all URIs for container '%s': exited with status 1", j.run.Container) //nolint:staticcheck // Mesos's wording
 	}
 	return nil
 }

@@ -198,8 +198,7 @@ func (a *Agent) deliver(e *executor) {
 	if e.stream == nil {
 		return
 	}
-	for i := 0; i < len(e.order); i++ {
-		t := e.order[i]
+	for i, t := range e.order {
 		if t.phase != queued {
 			continue
 		}
@@ -244,7 +243,7 @@ func (a *Agent) userOf(e *executor) (*container.User, error) {
 	}
 	u, err := container.LookupUser(name)
 	if err != nil {
-		return nil, fmt.Errorf("Failed to chown '%s/stdout' to user '%s' : %w", e.directory, name, err) //nolint:staticcheck,revive // Mesos's wording
+		return nil, fmt.Errorf("Failed to chown '%s/stdout' to user '%s' : %w", e.directory, name, err) //nolint:staticcheck // Mesos's wording
 	}
 	if !a.flags.SwitchUser {
 		return nil, nil //nolint:nilnil // as above

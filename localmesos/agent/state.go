@@ -83,6 +83,7 @@ func resourcesJSON(l resource.List) object {
 			out[r.Name] = resource.FormatRanges(r.GetRanges().GetRange())
 		case mesos.SET:
 			out[r.Name] = "{" + strings.Join(r.GetSet().GetItem(), ", ") + "}"
+		case mesos.TEXT: // a resource cannot be one
 		}
 	}
 	return out

@@ -51,7 +51,7 @@ func (c *client) subscribe(ctx context.Context, tasks []mesos.TaskInfo, updates 
 	for _, u := range updates {
 		s.UnacknowledgedUpdates = append(s.UnacknowledgedUpdates, xexec.Call_Update{Status: u})
 	}
-	resp, err := c.call(ctx, &xexec.Call{Type: xexec.Call_SUBSCRIBE, Subscribe: s})
+	resp, err := c.call(ctx, &xexec.Call{Type: xexec.Call_SUBSCRIBE, Subscribe: s}) //nolint:bodyclose // the reader of the stream closes it
 	if err != nil {
 		return err
 	}

@@ -190,6 +190,7 @@ func (x *executor) handle(ctx context.Context, ev *xexec.Event) bool {
 		x.log.Error("the agent refuses this executor", "message", ev.Error.Message)
 		x.signal(syscall.SIGKILL)
 		return true
+	default:
 	}
 	return false
 }

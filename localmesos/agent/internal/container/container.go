@@ -236,10 +236,10 @@ func (c *Container) Wait(ctx context.Context) (int32, error) {
 	if err := c.process.Wait(ctx); err != nil {
 		return 0, err
 	}
-	s, err := c.process.Reap()
+	s, notChild := c.process.Reap()
 	switch {
-	case err != nil:
-		return c.exit.status(), nil
+	case notChild != nil:
+		return c.exit.status(), nil //nolint:nilerr // a stranger's child: the kernel may know all the same
 	case s.Signal != 0:
 		return int32(128+s.Signal) << 8, nil
 	default:

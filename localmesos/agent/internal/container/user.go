@@ -22,7 +22,7 @@ func LookupUser(name string) (*User, error) {
 	u, err := user.Lookup(name)
 	var unknown user.UnknownUserError
 	if errors.As(err, &unknown) {
-		return nil, fmt.Errorf("No such user '%s'", name) //nolint:staticcheck,revive // Mesos's wording
+		return nil, fmt.Errorf("No such user '%s'", name) //nolint:staticcheck // Mesos's wording
 	}
 	if err != nil {
 		return nil, fmt.Errorf("looking up user %q: %w", name, err)

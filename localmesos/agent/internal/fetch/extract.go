@@ -195,7 +195,7 @@ func makeDir(root *os.Root, name string, mode fs.FileMode) error {
 // makeLink makes a symbolic link, if it stays in the sandbox: the executor,
 // maybe root, trusts paths below its sandbox.
 func makeLink(root *os.Root, name, to string) error {
-	if err := clear(root, name); err != nil {
+	if err := makeRoom(root, name); err != nil {
 		return err
 	}
 	if err := checkLink(root, name, to); err != nil {
@@ -252,14 +252,14 @@ func hardLink(root *os.Root, name, to string) error {
 	if !st.Mode().IsRegular() {
 		return fmt.Errorf("a hard link to %q, which is not a file", to)
 	}
-	if err := clear(root, name); err != nil {
+	if err := makeRoom(root, name); err != nil {
 		return err
 	}
 	return root.Link(to, name)
 }
 
-// clear makes room for a link.
-func clear(root *os.Root, name string) error {
+// makeRoom makes room for a link.
+func makeRoom(root *os.Root, name string) error {
 	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
 	}

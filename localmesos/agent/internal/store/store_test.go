@@ -88,7 +88,7 @@ func TestDamageIsSetAside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range len(good) {
+	for i := range good {
 		b := []byte(string(good))
 		b[i] ^= 0x20
 		if err := os.WriteFile(path, b, 0o600); err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -285,7 +286,7 @@ func TestModel(t *testing.T) {
 	run := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
-		path := filepath.Join(dir, fmt.Sprint(run))
+		path := filepath.Join(dir, strconv.Itoa(run))
 		defer os.Remove(path)
 		var sent []byte
 		c := &fakeClock{}
