@@ -58,8 +58,8 @@ func TestStopAndDelete(t *testing.T) {
 	if st.Exit == nil || st.Exit.Signal != int(syscall.SIGTERM) || time.Since(begin) > 5*time.Second {
 		t.Errorf("%+v %+v after %v", st, st.Exit, time.Since(begin))
 	}
-	if _, err := d.Start("a"); !isCode(err, protocol.CodeConflict) {
-		t.Errorf("start after the end: %v", err)
+	if st, err := d.Start("a"); err != nil || st.State != ended {
+		t.Errorf("a repeated start after the end: %+v %v", st, err)
 	}
 	for range 2 {
 		if err := d.Delete(t.Context(), "a"); err != nil {

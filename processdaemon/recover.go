@@ -151,6 +151,11 @@ func (t *task) takeUpStart() {
 		// before its first instruction. What the kernel has not cleared yet is killed.
 		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(pollFirst) {
 			if empty, err := t.group.Empty(); err == nil && empty {
+				// A group that was killed cannot be used again.
+				if err := t.group.Remove(); err != nil {
+					t.log.Error("cannot clear an interrupted start", "err", err)
+					continue
+				}
 				t.start()
 				return
 			}

@@ -8,7 +8,7 @@ type event string
 const (
 	evPrepared       event = "prepared"        // everything was fetched and put in place
 	evPrepareFailed  event = "prepare-failed"  // it could not be
-	evStart          event = "start"           // a client asks for it
+	evStart          event = "start"           // a client asks for it, for the first time: a repeated request changes nothing
 	evMainSpawned    event = "main-spawned"    // foreground: the main process exists
 	evCommandSpawned event = "command-spawned" // pid file: the start command exists
 	evSpawnFailed    event = "spawn-failed"    // neither could be made
@@ -84,7 +84,6 @@ const (
 )
 
 const (
-	refuseStarted = "it is being stopped; a task starts once"
 	refuseRunning = "it is not stopped; stop it first and wait for its end"
 )
 
@@ -137,7 +136,6 @@ var table = map[protocol.State]map[event]cell{
 		evDelete:        refuse(refuseRunning),
 	},
 	stopping: {
-		evStart:         refuse(refuseStarted),
 		evMainExited:    to(draining, actTermAll),
 		evStopByCommand: to(stopping, actNone),
 		evStop:          to(stopping, actNone),
@@ -149,7 +147,6 @@ var table = map[protocol.State]map[event]cell{
 		evDelete:        refuse(refuseRunning),
 	},
 	terminating: {
-		evStart:         refuse(refuseStarted),
 		evMainExited:    to(draining, actTermAll),
 		evStopByCommand: to(terminating, actNone),
 		evStop:          to(terminating, actNone),
@@ -159,7 +156,6 @@ var table = map[protocol.State]map[event]cell{
 		evDelete:        refuse(refuseRunning),
 	},
 	draining: {
-		evStart:         refuse(refuseStarted),
 		evStopByCommand: to(draining, actNone),
 		evStop:          to(draining, actNone),
 		evKill:          to(killing, actKillAll),
@@ -168,14 +164,13 @@ var table = map[protocol.State]map[event]cell{
 		evDelete:        refuse(refuseRunning),
 	},
 	killing: {
-		evStart:      refuse(refuseStarted),
 		evMainExited: to(killing, actNone),
 		evDeadline:   to(killing, actKillAll),
 		evEmpty:      to(ended, actNone),
 		evDelete:     refuse(refuseRunning),
 	},
 	ended: {
-		evStart:  refuse("it has ended; create a new one"),
+		evStart:  refuse("it was stopped before it was started; create a new one"),
 		evDelete: to(deleted, actRemove),
 	},
 	deleted: {

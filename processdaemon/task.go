@@ -188,6 +188,10 @@ func (t *task) handle(m message) error {
 func (t *task) fire(m message) error {
 	from := t.rec.State
 	c := lookup(from, m.ev)
+	if m.ev == evStart && t.rec.StartBy != 0 && from != deleted {
+		// The answer to the first request was lost, perhaps with a daemon.
+		return nil
+	}
 	switch {
 	case c.refuse != "":
 		return fail(protocol.CodeConflict, "task %q is %s: %s", t.rec.Spec.ID, from, c.refuse)
@@ -201,7 +205,8 @@ func (t *task) fire(m message) error {
 	if err := t.save(); err != nil {
 		if m.ev == evStart {
 			// Nothing was done yet, so nothing need be: the caller hears why.
-			t.rec.State = from
+			t.rec.State, t.rec.StartBy = from, 0
+			t.show()
 			return fail(protocol.CodeInternal, "task %q was not started: %v; free disk space or mend the data directory", t.rec.Spec.ID, err)
 		}
 		// An end must not wait for a full disk.

@@ -204,7 +204,10 @@ func (g *Group) Empty() (bool, error) {
 }
 
 // Kill sends SIGKILL to everything in the group. It does not wait: poll Empty,
-// and kill again while it is not.
+// and kill again while it is not. A group that was killed must be removed and
+// created anew before another process is put into it: Linux 6 kills what is
+// cloned into a group that ever saw cgroup.kill, because it compares the kill
+// counters of the parent's group and the new one.
 func (g *Group) Kill() error {
 	if g.tree.mode == ModeSession {
 		return g.Signal(unix.SIGKILL)

@@ -1,0 +1,504 @@
+package processdaemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tandem/internal/failpoint"
+	"tandem/internal/journal"
+	"tandem/internal/procid"
+	"tandem/internal/unixhttp"
+	"tandem/processdaemon/client"
+	"tandem/processdaemon/protocol"
+)
+
+const (
+	childEnv   = "PROCESSD_TEST_DIR"
+	exposerEnv = "PROCESSD_TEST_OWNER"
+)
+
+// TestMain doubles as the daemon in a process of its own, which the tests kill
+// and start again, and as an owner that can be killed.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childEnv); dir != "" {
+		os.Exit(childDaemon(dir))
+	}
+	if dir := os.Getenv(exposerEnv); dir != "" {
+		os.Exit(childOwner(dir))
+	}
+	os.Exit(m.Run())
+}
+
+func childDaemon(dir string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	err := func() error {
+		d, err := New(Options{DataDir: filepath.Join(dir, "data"), Subreaper: true, ReapInterval: 20 * time.Millisecond})
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		l, err := unixhttp.Listen(ctx, filepath.Join(dir, "sock"), "")
+		if err != nil {
+			return err
+		}
+		return d.Serve(ctx, l)
+	}()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// proc is a daemon in a process of its own.
+type proc struct {
+	t   testing.TB
+	dir string
+	c   *client.Client
+	cmd *exec.Cmd
+}
+
+func newProc(t testing.TB) *proc {
+	t.Helper()
+	p := &proc{t: t, dir: publicTemp(t)}
+	p.c = client.New(filepath.Join(p.dir, "sock"))
+	t.Cleanup(func() {
+		defer p.c.Close()
+		if p.cmd == nil {
+			p.start("")
+		}
+		p.clear()
+		p.stop(syscall.SIGTERM)
+		if t.Failed() {
+			t.Log(read(t, filepath.Join(p.dir, "log")))
+		}
+	})
+	return p
+}
+
+// start starts the daemon and waits until it answers, or has died at a failpoint.
+func (p *proc) start(points string) {
+	p.t.Helper()
+	log, err := os.OpenFile(filepath.Join(p.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer log.Close()
+	p.cmd = exec.Command(os.Args[0])
+	p.cmd.Env = append(os.Environ(), childEnv+"="+p.dir, failpoint.EnvVar+"="+points)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	eventually(p.t, "the daemon answers", func() bool {
+		_, err := p.c.Info(context.Background())
+		return err == nil || p.died()
+	})
+}
+
+// died tells whether the daemon has ended by itself.
+func (p *proc) died() bool {
+	id, err := procid.Of(p.cmd.Process.Pid)
+	return err != nil || !id.Alive()
+}
+
+func (p *proc) stop(sig syscall.Signal) {
+	p.t.Helper()
+	if p.cmd == nil {
+		return
+	}
+	_ = p.cmd.Process.Signal(sig)
+	_ = p.cmd.Wait()
+	p.cmd = nil
+}
+
+// clear stops and deletes all tasks.
+func (p *proc) clear() {
+	all, err := p.c.List(context.Background(), "")
+	if err != nil {
+		p.t.Error(err)
+	}
+	for _, s := range all {
+		if _, err := p.c.Stop(context.Background(), s.ID, 0); err != nil {
+			p.t.Error(err)
+		}
+		p.await(s.ID, ended)
+		if err := p.c.Delete(context.Background(), s.ID); err != nil {
+			p.t.Error(err)
+		}
+	}
+}
+
+// try calls until the daemon answers, starting it again when a failpoint has killed it.
+func (p *proc) try(what string, call func(ctx context.Context) error) error {
+	p.t.Helper()
+	var last error
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		last = call(ctx)
+		cancel()
+		if last == nil || !errors.Is(last, client.ErrUnavailable) {
+			return last
+		}
+		if p.died() {
+			p.stop(syscall.SIGKILL)
+			p.start("")
+		}
+	}
+	p.t.Fatalf("%s: %v", what, last)
+	return nil
+}
+
+func (p *proc) must(what string, call func(ctx context.Context) error) {
+	p.t.Helper()
+	if err := p.try(what, call); err != nil {
+		p.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func (p *proc) await(id string, want protocol.State) protocol.Status {
+	p.t.Helper()
+	var st protocol.Status
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); {
+		p.must("status", func(ctx context.Context) (err error) {
+			st, err = p.c.Poll(ctx, id, st.Version, 200*time.Millisecond)
+			return err
+		})
+		if st.State == want {
+			return st
+		}
+		if st.State == ended {
+			break
+		}
+	}
+	p.t.Fatalf("task %s: want %s: %+v %+v", id, want, st, st.Exit)
+	return st
+}
+
+func (p *proc) spec(id, cmd string) *protocol.Spec {
+	return &protocol.Spec{
+		ID: id, Owner: "o", Name: "n", StartCmd: cmd,
+		WorkPath: filepath.Join(p.dir, "data/workspace/work_dir", id), Sandbox: filepath.Join(p.dir, "sandbox", id),
+	}
+}
+
+func (p *proc) createAndStart(s *protocol.Spec) {
+	p.t.Helper()
+	p.must("create", func(ctx context.Context) error { _, err := p.c.Create(ctx, s); return err })
+	p.await(s.ID, ready)
+	p.must("start", func(ctx context.Context) error { _, err := p.c.Start(ctx, s.ID, 0); return err })
+}
+
+// TestFaultKilledDaemonAdopts: kill -9 of the daemon, and a new one, do not
+// touch what runs; its end is noticed; an unseen end is never a success.
+func TestFaultKilledDaemonAdopts(t *testing.T) {
+	t.Parallel()
+	p := newProc(t)
+	p.start("")
+	for _, id := range []string{"lives", "ends-unseen"} {
+		p.createAndStart(p.spec(id, "sleep 60"))
+	}
+	a, b := p.await("lives", running), p.await("ends-unseen", running)
+	p.stop(syscall.SIGKILL)
+	if err := syscall.Kill(b.Pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is gone", func() bool { id, err := procid.Of(b.Pid); return err != nil || !id.Alive() })
+	p.start("")
+	if st := p.await("lives", running); st.Pid != a.Pid {
+		t.Errorf("pid %d, was %d", st.Pid, a.Pid)
+	}
+	if st := p.await("ends-unseen", ended); st.Exit == nil || st.Exit.Known {
+		t.Errorf("%+v", st.Exit)
+	}
+	if err := syscall.Kill(a.Pid, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if st := p.await("lives", ended); st.Exit == nil || st.Exit.Known {
+		t.Errorf("%+v", st.Exit)
+	}
+}
+
+// TestFaultStopGoesOn: a stop that was under way when the daemon was killed
+// ends at its recorded deadline, not later.
+func TestFaultStopGoesOn(t *testing.T) {
+	t.Parallel()
+	p := newProc(t)
+	p.start("")
+	p.createAndStart(p.spec("a", `trap "" TERM; while :; do sleep 0.05; done`))
+	p.await("a", running)
+	begin := time.Now()
+	const grace = 1500 * time.Millisecond
+	p.must("stop", func(ctx context.Context) error { _, err := p.c.Stop(ctx, "a", grace); return err })
+	p.await("a", terminating)
+	p.stop(syscall.SIGKILL)
+	p.start("")
+	p.await("a", ended)
+	if took := time.Since(begin); took < grace || took > grace+2*time.Second {
+		t.Errorf("ended after %v, the grace was %v", took, grace)
+	}
+}
+
+// TestFaultSubreaperKnowsExitCode: the exit code of a process that put itself
+// into the background is known, because the daemon is its parent by then.
+func TestFaultSubreaperKnowsExitCode(t *testing.T) {
+	t.Parallel()
+	p := newProc(t)
+	p.start("")
+	s := p.spec("a", "./start.sh")
+	s.PidFile = "app.pid"
+	write(t, filepath.Join(s.WorkPath, "start.sh"), fmt.Sprintf(daemonScript, `trap "exit 9" USR1; while :; do sleep 0.02; done`), 0o755)
+	p.createAndStart(s)
+	p.await("a", running)
+	p.must("signal", func(ctx context.Context) error { return p.c.Signal(ctx, "a", syscall.SIGUSR1) })
+	if st := p.await("a", ended); st.Exit == nil || !st.Exit.Known || st.Exit.Code != 9 {
+		t.Errorf("%+v", st.Exit)
+	}
+	// Other orphans leave no zombies either.
+	eventually(t, "no zombies", func() bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", p.cmd.Process.Pid, p.cmd.Process.Pid))
+		return err == nil && len(strings.Fields(string(b))) == 0
+	})
+}
+
+// TestFaultEveryPoint kills the daemon at each of its failpoints, once, in
+// the whole life of a task. Whatever the point: the start command has run exactly
+// once, the task is stopped, and nothing is left.
+func TestFaultEveryPoint(t *testing.T) {
+	points := []string{"processdaemon/prepare", "processdaemon/spawned", "processdaemon/recorded", "processdaemon/removing", "processdaemon/remove", "fetch/unpacked"}
+	for _, s := range []protocol.State{preparing, ready, starting, settling, running, stopping, terminating, draining, killing, ended, deleted} {
+		points = append(points, "processdaemon/save/"+string(s), "processdaemon/saved/"+string(s))
+	}
+	for _, kind := range []string{"foreground", "pidfile"} {
+		for _, point := range points {
+			for _, at := range []string{"kill", "1*off->kill"} {
+				if at != "kill" && !passedTwice[strings.TrimLeft(filepath.Ext(strings.ReplaceAll(point, "/", ".")), ".")] {
+					continue
+				}
+				t.Run(kind+"/"+point+"/"+at, func(t *testing.T) {
+					t.Parallel()
+					faultAt(t, kind, point+"="+at)
+				})
+			}
+		}
+	}
+}
+
+// passedTwice are the states whose record is written more than once in one life.
+var passedTwice = map[string]bool{"starting": true, "settling": true, "stopping": true, "killing": true, "spawned": true}
+
+func faultAt(t *testing.T, kind, points string) {
+	p := newProc(t)
+	archive := filepath.Join(p.dir, "app.tar.gz")
+	worker := `echo ran >> ran; trap "" TERM; while :; do sleep 0.05; done`
+	var s *protocol.Spec
+	files := map[string]string{}
+	if kind == "foreground" {
+		s = p.spec("a", "./start.sh")
+		files["start.sh"] = "#!/bin/sh\n" + worker + "\n"
+	} else {
+		s = p.spec("a", "./start.sh --any arg")
+		s.PidFile, s.StopCmd = "app.pid", "kill -USR1 $(cat app.pid)"
+		files["start.sh"] = fmt.Sprintf(daemonScript, strings.ReplaceAll(worker, `trap "" TERM`, `trap "sleep 0.05; exit 0" USR1; sleep 60 & :`))
+	}
+	makeTarGz(t, archive, files)
+	s.URIs = []protocol.URI{{Value: archive, OutputDir: s.WorkPath}}
+	p.start(points)
+	p.createAndStart(s)
+	// A daemon that is killed between the record of the process and its first
+	// instruction takes the process with it: then it ended, unseen.
+	st := protocol.Status{}
+	for end := time.Now().Add(15 * time.Second); st.State != running && st.State != ended; {
+		if time.Now().After(end) {
+			t.Fatalf("neither running nor ended: %+v", st)
+		}
+		p.must("status", func(ctx context.Context) (err error) {
+			st, err = p.c.Poll(ctx, "a", st.Version, 100*time.Millisecond)
+			return err
+		})
+	}
+	ran := func() int {
+		b, _ := os.ReadFile(filepath.Join(s.WorkPath, "ran"))
+		return strings.Count(string(b), "ran\n")
+	}
+	if st.State == running {
+		// Or it was adopted while the kernel was about to kill it.
+		eventually(t, "it runs", func() bool {
+			now, err := p.c.Status(context.Background(), "a")
+			if err == nil && now.State == ended {
+				st = now
+			}
+			return ran() > 0 || st.State == ended
+		})
+	}
+	if st.State == running {
+		// As it should be.
+	} else if !strings.Contains(points, "recorded") && !strings.Contains(points, "saved/starting") && !strings.Contains(points, "saved/running") && !strings.Contains(points, "save/running") {
+		t.Errorf("ended: %+v %+v", st, st.Exit)
+	} else if st.Exit != nil && st.Exit.Known {
+		t.Errorf("an unseen end with an exit code: %+v", st.Exit)
+	}
+	p.must("stop", func(ctx context.Context) error { _, err := p.c.Stop(ctx, "a", 200*time.Millisecond); return err })
+	p.await("a", ended)
+	if n := ran(); n > 1 || st.State == running && n != 1 {
+		t.Errorf("it ran %d times", n)
+	}
+	p.must("delete", func(ctx context.Context) error { return p.c.Delete(ctx, "a") })
+	eventually(t, "the record is gone", func() bool {
+		e, _ := os.ReadDir(filepath.Join(p.dir, "data/processd/tasks"))
+		return len(e) == 0
+	})
+	if pids := processesIn(s.WorkPath); len(pids) > 0 {
+		t.Errorf("processes left: %v", pids)
+	}
+	if e, _ := os.ReadDir(filepath.Dir(s.WorkPath)); len(e) != 1 {
+		t.Errorf("beside the work path: %v", e)
+	}
+}
+
+// processesIn finds living processes by their working directory, as an
+// observer that knows nothing of the daemon would.
+func processesIn(dir string) []string {
+	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	var out []string
+	for _, l := range links {
+		if to, err := os.Readlink(l); err == nil && to == dir {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+func TestFaultRebootSignalsNobody(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	run(t, d, spec(d, "a", "sleep 60"))
+	st := awaitState(t, d, "a", running)
+	d.mu.Lock()
+	r := *d.tasks["a"].rec
+	d.mu.Unlock()
+	afterReboot(&r, "next boot")
+	if r.State != ended || r.Exit == nil || r.Exit.Known {
+		t.Errorf("%+v", r)
+	}
+	id := r.Main
+	id.BootID = "previous boot"
+	if _, err := procid.Open(id); !errors.Is(err, procid.ErrGone) {
+		t.Errorf("opened a process of another boot: %v", err)
+	}
+	if unix.Kill(st.Pid, 0) != nil {
+		t.Error("the process was touched")
+	}
+}
+
+// TestFaultReusedPid: a record whose pid belongs to another process by now.
+func TestFaultReusedPid(t *testing.T) {
+	t.Parallel()
+	p := newProc(t)
+	p.start("")
+	p.createAndStart(p.spec("a", "sleep 60"))
+	st := p.await("a", running)
+	p.stop(syscall.SIGKILL)
+	victim := exec.Command("sleep", "60")
+	if err := victim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = victim.Process.Kill(); _ = victim.Wait() }()
+	// The record now names the victim's pid with the start time of ours.
+	file := filepath.Join(p.dir, "data/processd/tasks", shortHash("a")+".json")
+	text := read(t, file)
+	write(t, file, strings.ReplaceAll(text, fmt.Sprintf(`"pid":%d,`, st.Pid), fmt.Sprintf(`"pid":%d,`, victim.Process.Pid)), 0o600)
+	p.start("")
+	if got := p.await("a", ended); got.Exit == nil || got.Exit.Known {
+		t.Errorf("%+v", got.Exit)
+	}
+	if id, err := procid.Of(victim.Process.Pid); err != nil || !id.Alive() {
+		t.Error("the victim was killed")
+	}
+	if id, err := procid.Of(st.Pid); err == nil && id.Alive() {
+		t.Error("what the record meant lives, in the task's control group")
+	}
+}
+
+func childOwner(dir string) int {
+	j, err := journal.Open(filepath.Join(dir, "data", "journal"))
+	if err == nil {
+		var o *journal.Owner
+		if o, err = j.Own("victim"); err == nil {
+			err = errors.Join(o.PutVolatile(KindProcess, "a", nil), o.PutVolatile(KindProcess, "never-created", nil))
+		}
+	}
+	if err == nil {
+		c := client.New(filepath.Join(dir, "sock"))
+		s := protocol.Spec{ID: "a", Owner: "victim", Leased: true, StartCmd: "sleep 60", Sandbox: filepath.Join(dir, "sandbox")}
+		if _, err = c.Create(context.Background(), &s); err == nil {
+			s.ID = "b" // leased, without a record
+			_, err = c.Create(context.Background(), &s)
+		}
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println("ready")
+	select {}
+}
+
+// TestFaultDeadOwnerIsReaped: kill -9 of an executor ends its tasks within a
+// second or so, and nobody else's.
+func TestFaultDeadOwnerIsReaped(t *testing.T) {
+	t.Parallel()
+	p := newProc(t)
+	p.start("")
+	p.createAndStart(p.spec("other", "sleep 60"))
+	owner := exec.Command(os.Args[0])
+	owner.Env = append(os.Environ(), exposerEnv+"="+p.dir)
+	out, err := owner.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := owner.Start(); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 100)
+	n, _ := out.Read(buf)
+	if string(buf[:n]) != "ready\n" {
+		t.Fatal(string(buf[:n]))
+	}
+	for _, id := range []string{"a", "b"} {
+		p.await(id, ready)
+		p.must("start", func(ctx context.Context) error { _, err := p.c.Start(ctx, id, 0); return err })
+	}
+	a, b := p.await("a", running), p.await("b", running)
+	begin := time.Now()
+	_ = owner.Process.Kill()
+	_ = owner.Wait()
+	eventually(t, "the dead owner's tasks are gone", func() bool {
+		all, err := p.c.List(context.Background(), "victim")
+		return err == nil && len(all) == 0
+	})
+	t.Logf("reaped after %v", time.Since(begin))
+	for _, pid := range []int{a.Pid, b.Pid} {
+		if id, err := procid.Of(pid); err == nil && id.Alive() {
+			t.Errorf("process %d lives", pid)
+		}
+	}
+	p.await("other", running)
+	eventually(t, "the journal is empty", func() bool {
+		e1, _ := os.ReadDir(filepath.Join(p.dir, "data/journal/records"))
+		e2, _ := os.ReadDir(filepath.Join(p.dir, "data/journal/owners"))
+		return len(e1) == 0 && len(e2) == 0
+	})
+}
