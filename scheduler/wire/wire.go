@@ -147,15 +147,15 @@ type ScaleRequest struct {
 	Replicas int `json:"replicas"`
 }
 
-// Error is the body of every answer that is not 2xx.
-type Error struct {
+// Problem is the body of every answer that is not 2xx.
+type Problem struct {
 	// Code is invalid, notFound, conflict, tooLarge, unavailable or internal.
 	Code    string           `json:"code"`
 	Message string           `json:"message"`
 	Errors  []api.FieldError `json:"errors,omitempty"`
 }
 
-// Codes of an Error.
+// Codes of a Problem.
 const (
 	CodeInvalid     = "invalid"
 	CodeNotFound    = "notFound"

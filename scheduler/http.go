@@ -1,0 +1,297 @@
+package scheduler
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"tandem/api"
+	"tandem/scheduler/wire"
+)
+
+// Limits of requests.
+const (
+	maxBody     = 8 << 20
+	callTimeout = 30 * time.Second
+)
+
+// handler serves the HTTP API. README.md lists the routes.
+func (s *Scheduler) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/apply", s.handle(s.postApply))
+	mux.HandleFunc("POST /v1/validate", s.handle(s.postValidate))
+	mux.HandleFunc("GET /v1/objects/{kind}", s.handle(s.getObjects))
+	mux.HandleFunc("GET /v1/objects/{kind}/{namespace}/{name}", s.handle(s.getObject))
+	mux.HandleFunc("DELETE /v1/objects/{kind}/{namespace}/{name}", s.handle(s.deleteObject))
+	mux.HandleFunc("POST /v1/objects/{kind}/{namespace}/{name}/scale", s.handle(s.postScale))
+	mux.HandleFunc("POST /v1/objects/{kind}/{namespace}/{name}/restart", s.handle(s.postRestart))
+	mux.HandleFunc("GET /v1/objects/{kind}/{namespace}/{name}/events", s.handle(s.getEvents))
+	mux.HandleFunc("GET /v1/taskgroups", s.handle(s.getTaskgroups))
+	mux.HandleFunc("POST /v1/taskgroups/{namespace}/{name}/restart", s.handle(s.postRestartGroup))
+	mux.HandleFunc("GET /v1/taskgroups/{id}/tasks/{task}/logs", s.getLogs)
+	mux.HandleFunc("GET /v1/agents", s.handle(s.getAgents))
+	mux.Handle("GET /metrics", s.metricsHandler())
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", s.getReady)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeError(w, &apiError{http.StatusNotFound, wire.Problem{Code: wire.CodeNotFound, Message: "no such path: " + r.Method + " " + r.URL.Path}})
+	})
+	return mux
+}
+
+// handle adapts a function that returns what is to be answered.
+func (s *Scheduler) handle(f func(r *http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+		defer cancel()
+		r = r.WithContext(ctx)
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		answer, err := f(r)
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		writeJSON(w, http.StatusOK, answer)
+	}
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(v) // the client has gone, and nobody is left to tell
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	var known *apiError
+	var fields api.Errors
+	var big *http.MaxBytesError
+	body := wire.Problem{Code: wire.CodeInternal, Message: err.Error()}
+	status := http.StatusInternalServerError
+	switch {
+	case errors.As(err, &known):
+		status, body = known.status, known.Problem
+	case errors.As(err, &fields):
+		status = http.StatusUnprocessableEntity
+		body = wire.Problem{Code: wire.CodeInvalid, Message: fields.Error(), Errors: fields}
+	case errors.As(err, &big):
+		status = http.StatusRequestEntityTooLarge
+		body = wire.Problem{Code: wire.CodeTooLarge, Message: fmt.Sprintf("the request has more than %d bytes; send fewer documents at a time", big.Limit)}
+	case errors.Is(err, context.DeadlineExceeded):
+		status = http.StatusServiceUnavailable
+		body.Code = wire.CodeUnavailable
+	}
+	writeJSON(w, status, body)
+}
+
+func badRequest(format string, args ...any) error {
+	return &apiError{http.StatusBadRequest, wire.Problem{Code: wire.CodeInvalid, Message: fmt.Sprintf(format, args...)}}
+}
+
+// refOf reads the object of a path.
+func refOf(r *http.Request) (api.Ref, error) {
+	kind, err := kindOf(r)
+	return api.Ref{Kind: kind, Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}, err
+}
+
+func kindOf(r *http.Request) (api.Kind, error) {
+	for _, k := range api.Kinds() {
+		if strings.EqualFold(string(k), r.PathValue("kind")) {
+			return k, nil
+		}
+	}
+	return "", badRequest("unknown kind %q: known are %v", r.PathValue("kind"), api.Kinds())
+}
+
+// decode reads the documents of an apply or validate request.
+func decode(r *http.Request) (req wire.ApplyRequest, docs []api.Document, warnings []api.FieldError, err error) {
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+		var big *http.MaxBytesError
+		if errors.As(err, &big) {
+			return req, nil, nil, err
+		}
+		return req, nil, nil, badRequest("the request is no JSON of the form {\"documents\": [...]}: %v", err)
+	}
+	if len(req.Documents) == 0 {
+		return req, nil, nil, badRequest("the request holds no documents")
+	}
+	var all bytes.Buffer
+	for _, d := range req.Documents {
+		all.Write(d)
+		all.WriteByte('\n')
+	}
+	docs, warnings, err = api.Decode(&all, "request", api.Options{Strict: req.Strict, Format: api.FormatJSON})
+	if err != nil {
+		return req, nil, warnings, err
+	}
+	var errs api.Errors
+	for i := range docs {
+		for _, e := range Check(docs[i].Object) {
+			e.Path = docs[i].Ref().String() + ": " + e.Path
+			errs = append(errs, e)
+		}
+	}
+	return req, docs, warnings, errs.Sorted()
+}
+
+func (s *Scheduler) postApply(r *http.Request) (any, error) {
+	req, docs, warnings, err := decode(r)
+	if err != nil {
+		return nil, err
+	}
+	answer := wire.ApplyResponse{Warnings: warnings}
+	err = s.loop.call(r.Context(), func() (err error) {
+		answer.Changes, err = s.loop.apply(docs, req.DryRun)
+		return err
+	})
+	return answer, err
+}
+
+func (s *Scheduler) postValidate(r *http.Request) (any, error) {
+	_, docs, warnings, err := decode(r)
+	answer := wire.ApplyResponse{Warnings: warnings}
+	for i := range docs {
+		answer.Changes = append(answer.Changes, wire.Change{Ref: docs[i].Ref(), Action: "valid"})
+	}
+	return answer, err
+}
+
+func (s *Scheduler) getObjects(r *http.Request) (any, error) {
+	kind, err := kindOf(r)
+	if err != nil {
+		return nil, err
+	}
+	out := []wire.Object{}
+	err = s.loop.call(r.Context(), func() error {
+		out = s.loop.listObjects(kind, r.URL.Query().Get("namespace"))
+		return nil
+	})
+	return out, err
+}
+
+func (s *Scheduler) getObject(r *http.Request) (any, error) {
+	ref, err := refOf(r)
+	if err != nil {
+		return nil, err
+	}
+	var out wire.Object
+	err = s.loop.call(r.Context(), func() error {
+		o := s.loop.objects[ref]
+		if o == nil {
+			return notFound(ref)
+		}
+		out = s.loop.showObject(o)
+		return nil
+	})
+	return out, err
+}
+
+func (s *Scheduler) deleteObject(r *http.Request) (any, error) {
+	return s.change(r, func(ref api.Ref) error { return s.loop.remove(ref) })
+}
+
+func (s *Scheduler) postRestart(r *http.Request) (any, error) {
+	return s.change(r, func(ref api.Ref) error { return s.loop.restart(ref) })
+}
+
+func (s *Scheduler) postScale(r *http.Request) (any, error) {
+	var req wire.ScaleRequest
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+		return nil, badRequest("the request is no JSON of the form {\"replicas\": 3}: %v", err)
+	}
+	if req.Replicas < 0 || req.Replicas > api.MaxInstances {
+		return nil, badRequest("replicas %d must be 0 to %d", req.Replicas, api.MaxInstances)
+	}
+	return s.change(r, func(ref api.Ref) error { return s.loop.scale(ref, req.Replicas) })
+}
+
+func (s *Scheduler) change(r *http.Request, f func(api.Ref) error) (any, error) {
+	ref, err := refOf(r)
+	if err != nil {
+		return nil, err
+	}
+	err = s.loop.call(r.Context(), func() error { return f(ref) })
+	return ref, err
+}
+
+func (s *Scheduler) postRestartGroup(r *http.Request) (any, error) {
+	err := s.loop.call(r.Context(), func() error { return s.loop.restartGroup(r.PathValue("namespace"), r.PathValue("name")) })
+	return struct{}{}, err
+}
+
+func (s *Scheduler) getEvents(r *http.Request) (any, error) {
+	ref, err := refOf(r)
+	if err != nil {
+		return nil, err
+	}
+	out := []wire.Event{}
+	err = s.loop.call(r.Context(), func() error {
+		out = append(out, s.loop.events.byObject[ref]...)
+		return nil
+	})
+	return out, err
+}
+
+func (s *Scheduler) getTaskgroups(r *http.Request) (any, error) {
+	out := []wire.Taskgroup{}
+	err := s.loop.call(r.Context(), func() error {
+		out = s.loop.listGroups(r.URL.Query().Get("namespace"))
+		return nil
+	})
+	return out, err
+}
+
+func (s *Scheduler) getAgents(r *http.Request) (any, error) {
+	out := []wire.Agent{}
+	err := s.loop.call(r.Context(), func() error {
+		out = s.loop.listAgents()
+		return nil
+	})
+	return out, err
+}
+
+// getReady answers 200 once the scheduler is subscribed.
+func (s *Scheduler) getReady(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+	defer cancel()
+	connected := false
+	if err := s.loop.call(ctx, func() error { connected = s.loop.connected; return nil }); err != nil || !connected {
+		http.Error(w, "not subscribed at a master", http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}
+
+// metricsHandler counts the taskgroups when it is asked.
+func (s *Scheduler) metricsHandler() http.Handler {
+	inner := promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+		defer cancel()
+		if err := s.loop.call(ctx, func() error { s.loop.count(); return nil }); err != nil {
+			s.log.Warn("metrics are not fresh", "error", err)
+		}
+		inner.ServeHTTP(w, r)
+	})
+}
+
+func intParam(r *http.Request, name string, fallback int64) (int64, error) {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return fallback, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, badRequest("%s %q is no number", name, text)
+	}
+	return n, nil
+}

@@ -1,0 +1,231 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"tandem/scheduler/wire"
+)
+
+// How a log is read: in pieces of what the agent gives at once, and how often a
+// reader that follows looks again.
+const (
+	logChunk  = 64 << 10
+	logPause  = 300 * time.Millisecond
+	logAnswer = 10 * time.Second
+)
+
+// getLogs copies a task's output from the files API of its agent:
+// stream=stdout|stderr, tail=LINES (from the end; all without it), follow=1.
+func (s *Scheduler) getLogs(w http.ResponseWriter, r *http.Request) {
+	src, err := s.logSource(r)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	offset := int64(0)
+	tail, err := intParam(r, "tail", -1)
+	if err == nil && tail >= 0 {
+		offset, err = src.tailOffset(r.Context(), int(tail))
+	}
+	var first []byte
+	if err == nil {
+		first, err = src.read(r.Context(), offset, logChunk)
+	}
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	follow := r.URL.Query().Get("follow") != "" && r.URL.Query().Get("follow") != "0"
+	s.copyLog(r.Context(), w, src, offset, first, follow)
+}
+
+func (s *Scheduler) copyLog(ctx context.Context, w http.ResponseWriter, src *logSource, offset int64, piece []byte, follow bool) {
+	flush := http.NewResponseController(w)
+	ended := false
+	for {
+		if _, err := w.Write(piece); err != nil {
+			return
+		}
+		offset += int64(len(piece))
+		if len(piece) == 0 {
+			_ = flush.Flush() // a writer that cannot flush buffers; the text still arrives
+			if !follow || ended {
+				return
+			}
+			// Once the task has ended, what it wrote is complete after one more look.
+			ended = !s.taskLives(ctx, src.taskID)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(logPause):
+			}
+		}
+		var err error
+		if piece, err = src.read(ctx, offset, logChunk); err != nil {
+			if ctx.Err() == nil {
+				fmt.Fprintf(w, "\n[the log cannot be read any further: %v]\n", err)
+			}
+			return
+		}
+	}
+}
+
+func (s *Scheduler) taskLives(ctx context.Context, taskID string) bool {
+	lives := false
+	err := s.loop.call(ctx, func() error {
+		if sl := s.loop.tasks[taskID]; sl != nil {
+			for i := range sl.Group.Tasks {
+				if t := &sl.Group.Tasks[i]; t.ID == taskID {
+					lives = !terminal(t.State)
+				}
+			}
+		}
+		return nil
+	})
+	return err == nil && lives
+}
+
+// logSource is a file on an agent.
+type logSource struct {
+	agent, path, taskID string
+}
+
+// logSource finds the file of a task, named by its id, its name, or by - when there is only one.
+func (s *Scheduler) logSource(r *http.Request) (*logSource, error) {
+	stream := r.URL.Query().Get("stream")
+	if stream == "" {
+		stream = "stdout"
+	}
+	if stream != "stdout" && stream != "stderr" {
+		return nil, badRequest("stream %q is neither stdout nor stderr", stream)
+	}
+	id, task := r.PathValue("id"), r.PathValue("task")
+	var src *logSource
+	err := s.loop.call(r.Context(), func() error {
+		g := s.loop.findGroup(id)
+		if g == nil {
+			return &apiError{404, wire.Problem{Code: wire.CodeNotFound, Message: fmt.Sprintf("taskgroup %q does not exist", id)}}
+		}
+		var names []string
+		for i := range g.Tasks {
+			t := &g.Tasks[i]
+			names = append(names, t.Name)
+			if t.Name != task && t.ID != task && (task != "-" || len(g.Tasks) > 1) {
+				continue
+			}
+			if t.Report == nil || t.Report.Sandbox == "" {
+				return conflict("task %q has not been started yet, so it has no log (state %s)", t.Name, stateName(t.State))
+			}
+			src = &logSource{agent: g.AgentURL, path: t.Report.Sandbox + "/" + stream, taskID: t.ID}
+			return nil
+		}
+		return &apiError{404, wire.Problem{Code: wire.CodeNotFound, Message: fmt.Sprintf("taskgroup %s has no task %q; it has %s", id, task, strings.Join(names, ", "))}}
+	})
+	return src, err
+}
+
+// findGroup returns a taskgroup by its id: the present one of an instance, or the one before.
+func (l *loop) findGroup(id string) *groupRecord {
+	for _, slots := range l.slots {
+		for _, sl := range slots {
+			if sl.Group != nil && sl.Group.ID == id {
+				return sl.Group
+			}
+			if sl.last != nil && sl.last.ID == id {
+				return sl.last
+			}
+		}
+	}
+	return nil
+}
+
+// filesRead is the answer of an agent's /files/read.
+type filesRead struct {
+	Data   string `json:"data"`
+	Offset int64  `json:"offset"`
+}
+
+func (s *logSource) ask(ctx context.Context, query url.Values) (*filesRead, error) {
+	ctx, cancel := context.WithTimeout(ctx, logAnswer)
+	defer cancel()
+	query.Set("path", s.path)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.agent+"/files/read?"+query.Encode(), http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("agent address %q: %w", s.agent, err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, &apiError{http.StatusBadGateway, wire.Problem{Code: wire.CodeUnavailable, Message: fmt.Sprintf("agent %s: %v", s.agent, err)}}
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 16*logChunk))
+	if err != nil {
+		return nil, fmt.Errorf("agent %s: %w", s.agent, err)
+	}
+	if resp.StatusCode == http.StatusNotFound {
+		return nil, &apiError{404, wire.Problem{Code: wire.CodeNotFound, Message: fmt.Sprintf("agent %s has no file %s; its sandbox may have been removed", s.agent, s.path)}}
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("agent %s: %s: %s", s.agent, resp.Status, strings.TrimSpace(clip(string(body), 300)))
+	}
+	var answer filesRead
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return nil, fmt.Errorf("agent %s: /files/read: %w", s.agent, err)
+	}
+	return &answer, nil
+}
+
+func (s *logSource) read(ctx context.Context, offset int64, length int) ([]byte, error) {
+	a, err := s.ask(ctx, url.Values{"offset": {strconv.FormatInt(offset, 10)}, "length": {strconv.Itoa(length)}})
+	if err != nil {
+		return nil, err
+	}
+	return []byte(a.Data), nil
+}
+
+// tailOffset is where the last lines begin; it looks at most a few megabytes back.
+func (s *logSource) tailOffset(ctx context.Context, lines int) (int64, error) {
+	// Without a length and with offset -1 the agent tells the file's size.
+	end, err := s.ask(ctx, url.Values{"offset": {"-1"}})
+	if err != nil {
+		return 0, err
+	}
+	size := end.Offset
+	text := ""
+	at := size
+	for at > 0 && size-at < 4<<20 {
+		n := min(at, logChunk)
+		at -= n
+		piece, err := s.read(ctx, at, int(n))
+		if err != nil {
+			return 0, err
+		}
+		text = string(piece) + text
+		if strings.Count(strings.TrimSuffix(text, "\n"), "\n") >= lines {
+			break
+		}
+	}
+	body := strings.TrimSuffix(text, "\n")
+	if lines == 0 {
+		return size, nil
+	}
+	cut := len(body)
+	for range lines {
+		i := strings.LastIndexByte(body[:cut], '\n')
+		if i < 0 {
+			return at, nil
+		}
+		cut = i
+	}
+	return at + int64(cut) + 1, nil
+}

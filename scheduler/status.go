@@ -1,0 +1,228 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	mesoslib "github.com/mesos/mesos-go/api/v1/lib"
+	mesosapi "github.com/mesos/mesos-go/api/v1/lib/scheduler"
+
+	"tandem/api"
+	"tandem/scheduler/mesos"
+	"tandem/scheduler/wire"
+)
+
+// Pauses between explicit reconciliations of tasks that Mesos has not answered
+// for, and between rounds over all tasks (see Mesos's docs/reconciliation.md).
+const (
+	minAsk    = time.Second
+	maxAsk    = 30 * time.Second
+	fullRound = 10 * time.Minute
+)
+
+// Handle implements mesos.Handler.
+func (l *loop) Handle(ctx context.Context, e mesos.Event) error {
+	switch e.(type) {
+	case mesos.Subscribed, mesos.Removed:
+		// The session goes on only when the framework id is stored.
+		return l.call(ctx, func() error { l.handle(e); return nil })
+	}
+	l.post(input{do: func() error { l.handle(e); return nil }})
+	return nil
+}
+
+func (l *loop) handle(e mesos.Event) {
+	now := l.s.o.Now()
+	switch e := e.(type) {
+	case mesos.Subscribed:
+		l.subscribed(e, now)
+	case mesos.Disconnected:
+		l.log.Warn("lost the master", "error", e.Reason)
+		l.voidOffers()
+		l.connection = connection{unanswered: map[string]string{}}
+	case mesos.Removed:
+		l.removed(e, now)
+	case mesos.Offered:
+		for i := range e.Offers {
+			l.offered(&e.Offers[i])
+		}
+	case mesos.Rescinded:
+		l.rescinded(e.OfferID)
+	case mesos.Updated:
+		l.s.metrics.updates.WithLabelValues(stateName(e.Status.GetState())).Inc()
+		l.updated(&e.Status, now)
+	case mesos.Failure:
+		// Its tasks' updates follow; they decide.
+		l.log.Info("Mesos reports a failure", "agent", e.AgentID, "executor", e.ExecutorID, "status", e.Status)
+		if e.ExecutorID == "" {
+			delete(l.agents, e.AgentID)
+		}
+	case mesos.Refused:
+		l.refused(e, now)
+	}
+}
+
+func (l *loop) subscribed(e mesos.Subscribed, now time.Time) {
+	if l.frameworkID != e.FrameworkID {
+		l.mu.Lock()
+		l.frameworkID = e.FrameworkID
+		l.mu.Unlock()
+		l.put(keyFramework, frameworkRecord{ID: e.FrameworkID})
+	}
+	l.voidOffers()
+	l.connection = connection{connected: true, master: e.Master.String(), unanswered: map[string]string{}}
+	l.log.Info("subscribed", "framework", e.FrameworkID, "master", e.Master.Host)
+	l.askForAll(now)
+}
+
+// askForAll begins an explicit reconciliation of every task that may be alive.
+func (l *loop) askForAll(now time.Time) {
+	for id, sl := range l.tasks {
+		for i := range sl.Group.Tasks {
+			if t := &sl.Group.Tasks[i]; t.ID == id && !terminal(t.State) {
+				l.unanswered[id] = sl.Group.AgentID
+			}
+		}
+	}
+	l.askAgain, l.askEvery = now, minAsk
+	l.nextFullRound = now.Add(fullRound)
+}
+
+// reconcile asks again for what Mesos has not answered, at growing intervals and without an end.
+func (l *loop) reconcile(now time.Time) {
+	if !l.connected {
+		return
+	}
+	if !l.nextFullRound.After(now) {
+		l.askForAll(now)
+	}
+	l.wakeAt(l.nextFullRound)
+	if len(l.unanswered) == 0 {
+		return
+	}
+	if !l.askAgain.After(now) {
+		tasks := make([]mesos.Task, 0, len(l.unanswered))
+		for id, agentID := range l.unanswered {
+			tasks = append(tasks, mesos.Task{TaskID: id, AgentID: agentID})
+		}
+		l.calls = append(l.calls, mesos.Reconcile(tasks))
+		l.askAgain = now.Add(l.askEvery)
+		l.askEvery = min(2*l.askEvery, maxAsk)
+	}
+	l.wakeAt(l.askAgain)
+}
+
+// removed handles the end of the framework: all of its tasks are gone.
+func (l *loop) removed(e mesos.Removed, now time.Time) {
+	l.log.Error("the master has removed the framework; all its tasks are gone, subscribing as a new one", "message", e.Message)
+	l.mu.Lock()
+	l.frameworkID = ""
+	l.mu.Unlock()
+	l.drop(keyFramework)
+	for ref, slots := range l.slots {
+		for _, sl := range slots {
+			if sl.live() {
+				l.giveUp(sl, "the master has removed the framework: "+e.Message, now)
+			}
+		}
+		l.touched[ref] = true
+	}
+}
+
+// updated takes a status; it is acknowledged after the round's commit.
+func (l *loop) updated(s *mesoslib.TaskStatus, now time.Time) {
+	if len(s.UUID) > 0 && s.AgentID != nil {
+		defer func() { l.calls = append(l.calls, mesos.Acknowledge(s)) }()
+	}
+	id := s.TaskID.Value
+	delete(l.unanswered, id)
+	sl := l.tasks[id]
+	if sl == nil {
+		// A task that was replaced while it was away, or of which a restored
+		// store knows nothing: it must not run beside its successor.
+		if st := s.GetState(); !terminal(st) && st != mesoslib.TASK_UNREACHABLE && st != mesoslib.TASK_UNKNOWN && st != mesoslib.TASK_KILLING {
+			l.log.Warn("killing a task that is not known here", "task", id, "state", stateName(st))
+			l.calls = append(l.calls, mesos.Kill(id, s.GetAgentID().GetValue(), 0))
+		}
+		return
+	}
+	var t *taskRecord
+	for i := range sl.Group.Tasks {
+		if sl.Group.Tasks[i].ID == id {
+			t = &sl.Group.Tasks[i]
+		}
+	}
+	if equalUUID(t.UUID, s.UUID) {
+		return // it came again; it is stored
+	}
+	if terminal(t.State) && !terminal(s.GetState()) {
+		l.calls = append(l.calls, mesos.Kill(id, s.GetAgentID().GetValue(), 0))
+		return
+	}
+	before := sl.Group.State
+	l.absorb(sl, t, s, now)
+	l.touched[sl.Owner] = true
+	l.saveSlot(sl)
+	if g := sl.Group; g.State != before {
+		level := "info"
+		if g.State == wire.Failed || g.State == wire.Lost || g.State == wire.Unreachable {
+			level = "warning"
+		}
+		l.event(sl.Owner, level, g.State, fmt.Sprintf("%s on %s%s", l.groupName(sl), g.Hostname, suffix(g.why())))
+	}
+}
+
+func (l *loop) absorb(sl *slot, t *taskRecord, s *mesoslib.TaskStatus, now time.Time) {
+	reconciled := len(s.UUID) == 0
+	if t.State != s.GetState() || !reconciled {
+		t.Message = s.GetMessage()
+	}
+	if t.State != s.GetState() {
+		t.Changed = now
+	}
+	t.State = s.GetState()
+	if s.Reason != nil && (!reconciled || *s.Reason != mesoslib.REASON_RECONCILIATION) {
+		t.Reason = strings.TrimPrefix(s.Reason.String(), "REASON_")
+	}
+	if s.Healthy != nil {
+		healthy := *s.Healthy
+		t.Healthy = &healthy
+	}
+	if len(s.UUID) > 0 {
+		t.UUID = s.UUID
+	}
+	if len(s.Data) > 0 {
+		var r api.TaskReport
+		if err := json.Unmarshal(s.Data, &r); err != nil || r.Version != api.TaskSpecVersion {
+			l.log.Warn("a status carries data that is no report of a version known here", "task", t.ID, "version", r.Version, "error", err)
+		} else {
+			t.Report = &r
+		}
+	}
+	sl.Group.derive(now)
+	sl.Group.Message = sl.Group.why()
+}
+
+// refused handles a call that the master answered by an error: nothing of it happened.
+func (l *loop) refused(e mesos.Refused, now time.Time) {
+	if e.Call.Type != mesosapi.Call_ACCEPT || e.Call.Accept == nil {
+		return
+	}
+	for i := range e.Call.Accept.Operations {
+		group := e.Call.Accept.Operations[i].LaunchGroup
+		if group == nil {
+			continue
+		}
+		for j := range group.TaskGroup.Tasks {
+			if sl := l.tasks[group.TaskGroup.Tasks[j].TaskID.Value]; sl != nil && sl.live() {
+				l.giveUp(sl, "the master refused the launch: "+e.Err.Error(), now)
+				l.touched[sl.Owner] = true
+			}
+		}
+	}
+}
+
+func stateName(s mesoslib.TaskState) string { return strings.TrimPrefix(s.String(), "TASK_") }
