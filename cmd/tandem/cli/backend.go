@@ -19,7 +19,7 @@ type backend interface {
 	Taskgroups(ctx context.Context, namespace string) ([]wire.Taskgroup, error)
 	Agents(ctx context.Context) ([]wire.Agent, error)
 	// Events are the last happenings around an object, oldest first.
-	Events(ctx context.Context, t target) ([]wire.Event, error)
+	Events(ctx context.Context, ref api.Ref) ([]wire.Event, error)
 	Scale(ctx context.Context, ref api.Ref, replicas int) error
 	// Restart replaces a workload's taskgroups, or one taskgroup.
 	Restart(ctx context.Context, t target) error

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tandem/api"
 	"tandem/cmd/tandem/term"
 	"tandem/scheduler/wire"
 )
@@ -68,7 +69,7 @@ func (a *app) describe(ctx context.Context, b backend, t target) error {
 		if t.kind.name == kindTaskgroup {
 			if g.Name == t.name || g.ID == t.name {
 				a.describeTaskgroup(g)
-				return a.history(ctx, b, t)
+				return a.history(ctx, b, g.Owner)
 			}
 			continue
 		}
@@ -125,7 +126,7 @@ func (a *app) describeObject(ctx context.Context, b backend, t target) error {
 				}
 			}
 		}
-		return a.history(ctx, b, t)
+		return a.history(ctx, b, o.Ref)
 	}
 	return notFound(t.kind, t.name, t.namespace, nil)
 }
@@ -231,8 +232,8 @@ func (a *app) describeAgent(ctx context.Context, b backend, t target) error {
 	return notFound(t.kind, t.name, "", nil)
 }
 
-func (a *app) history(ctx context.Context, b backend, t target) error {
-	events, err := b.Events(ctx, t)
+func (a *app) history(ctx context.Context, b backend, ref api.Ref) error {
+	events, err := b.Events(ctx, ref)
 	if err != nil {
 		return err
 	}

@@ -83,8 +83,8 @@ func (f *fakeBackend) Agents(context.Context) ([]wire.Agent, error) {
 	return f.agents, f.step("agents")
 }
 
-func (f *fakeBackend) Events(_ context.Context, t target) ([]wire.Event, error) {
-	return []wire.Event{{Time: time.Now().Add(-time.Minute), Object: t.name, Reason: "Placed", Text: "on 127.0.0.1"}}, f.step("events")
+func (f *fakeBackend) Events(_ context.Context, t api.Ref) ([]wire.Event, error) {
+	return []wire.Event{{Time: time.Now().Add(-time.Minute), Object: t.Name, Reason: "Placed", Text: "on 127.0.0.1"}}, f.step("events")
 }
 
 func (f *fakeBackend) Scale(_ context.Context, ref api.Ref, n int) error {

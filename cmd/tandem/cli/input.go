@@ -10,6 +10,7 @@ import (
 	"tandem/api"
 	"tandem/cmd/tandem/exit"
 	"tandem/cmd/tandem/term"
+	"tandem/scheduler"
 )
 
 // input is where artifacts come from: -f, several times, and --strict.
@@ -37,7 +38,25 @@ func (in *input) read(a *app, cmd *cobra.Command) ([]api.Document, error) {
 	for _, w := range warnings {
 		fmt.Fprintf(a.err, "%s %s\n", a.err.Style(term.Busy, "warning:"), w)
 	}
+	if err == nil {
+		err = checkAll(docs)
+	}
 	return docs, badInput(err)
+}
+
+// checkAll asks for the rules beyond the format, which the scheduler asks for, too.
+func checkAll(docs []api.Document) error {
+	var all api.Errors
+	for i := range docs {
+		for _, e := range scheduler.Check(docs[i].Object) {
+			e.Source, e.Line = docs[i].Source, docs[i].Line
+			all = append(all, e)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all
 }
 
 // badInput renders all that is wrong with artifacts, one error a line.

@@ -2,15 +2,11 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"tandem/api"
 	"tandem/cmd/tandem/exit"
@@ -78,28 +74,6 @@ func (s *scope) backend(a *app) (backend, error) {
 		return nil, err
 	}
 	return a.connect(address)
-}
-
-// unreachable turns the errors of a connection into one message with a remedy.
-func unreachable(server string, err error) error {
-	var why string
-	var dns *net.DNSError
-	var op *net.OpError
-	switch {
-	case errors.Is(err, context.Canceled):
-		return err
-	case errors.Is(err, unix.ECONNREFUSED):
-		why = "connection refused"
-	case errors.As(err, &dns):
-		why = fmt.Sprintf("host %q cannot be found", dns.Name)
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &op) && op.Timeout():
-		why = "no answer in time"
-	case errors.As(err, &op):
-		why = op.Err.Error()
-	default:
-		why = err.Error()
-	}
-	return exit.Errorf(exit.Unreachable, `scheduler %s: %s; start one with "tandem local" or set --server/TANDEM_SERVER`, server, why)
 }
 
 // find resolves a target for a command that only reads: without a namespace,

@@ -13,11 +13,12 @@ import (
 	"tandem/cmd/tandem/local"
 	"tandem/localmesos/cmdexec"
 	mesos "tandem/localmesos/command"
+	scheduler "tandem/scheduler/command"
 )
 
 // serveCommands are those that run servers.
 func (a *app) serveCommands() []*cobra.Command {
-	return []*cobra.Command{a.localCommand(), a.mesosCommand()}
+	return []*cobra.Command{a.localCommand(), a.server(scheduler.NewCommand()), a.mesosCommand()}
 }
 
 func (a *app) localCommand() *cobra.Command {

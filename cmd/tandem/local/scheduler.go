@@ -3,25 +3,66 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os/user"
+	"strings"
+
+	"tandem/scheduler"
 )
 
 // schedulerServer is the scheduler in this process.
 type schedulerServer struct {
 	cancel context.CancelFunc
 	done   chan struct{}
+	err    error
 }
 
-func (s *stack) startScheduler(context.Context) (*schedulerServer, error) {
-	return nil, errors.New("the scheduler is not part of this build")
+// startScheduler starts the scheduler; it runs until stop, whatever becomes of ctx.
+func (s *stack) startScheduler(ctx context.Context) (*schedulerServer, error) {
+	sched, err := scheduler.New(scheduler.Options{
+		Masters:         s.master.URL(),
+		DataDir:         s.dir.join("scheduler"),
+		Listen:          s.o.Listen,
+		User:            account(),
+		ExecutorCommand: "exec " + shellQuote(s.bin.executor),
+		Logger:          s.log.With("part", "scheduler"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	p := &schedulerServer{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		p.err = sched.Run(ctx)
+		if ctx.Err() == nil {
+			s.fail(fmt.Errorf("the scheduler ended by itself: %w", cmpOr(p.err, errors.New("no reason given"))))
+		}
+		cancel()
+		close(p.done)
+	}()
+	return p, nil
 }
 
 // stop ends the scheduler; what it runs goes on.
 func (p *schedulerServer) stop(ctx context.Context) error {
+	ctx, done := context.WithTimeout(ctx, schedulerTimeout)
+	defer done()
 	p.cancel()
 	select {
 	case <-p.done:
-		return nil
+		return p.err
 	case <-ctx.Done():
-		return errors.New("the scheduler did not end in time")
+		return fmt.Errorf("the scheduler did not end within %s", schedulerTimeout)
 	}
 }
+
+// account is the user that executors run as: the one that runs the stack.
+func account() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return ""
+}
+
+// shellQuote makes one word of text for /bin/sh.
+func shellQuote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
