@@ -24,7 +24,8 @@ type connection struct {
 	// lost is set when there is no hope of another subscription.
 	lost     bool
 	attempts int
-	recovery *timer
+	// recovery ends the wait for the agent, idle the wait for the first task.
+	recovery, idle *timer
 
 	agentID string
 	// killing tells that the framework understands TASK_KILLING.
@@ -95,6 +96,7 @@ func (e *Executor) subscribed(s *executor.Event_Subscribed) {
 	e.conn.up, e.conn.ever, e.conn.attempts = true, true, 0
 	e.timers.stop(e.conn.recovery)
 	e.conn.recovery = nil
+	e.awaitTask()
 	if s.AgentInfo.ID != nil {
 		e.conn.agentID = s.AgentInfo.ID.Value
 	}
@@ -117,6 +119,7 @@ func (e *Executor) closed(m closed) {
 		return
 	}
 	e.conn.up = false
+	e.timers.stop(e.conn.idle)
 	e.conn.attempts++
 	err := m.err
 	if errors.Is(err, io.EOF) {

@@ -83,9 +83,23 @@ type Executor struct {
 // ErrAgentLost is wrapped by Run's error when the agent is gone for good.
 var ErrAgentLost = errors.New("the agent is lost")
 
-// idleLimit ends an executor that was never given a task: the agent always has
-// one when it starts an executor, and tells it to shut down when it was killed.
-const idleLimit = 5 * time.Minute
+// idleLimit ends an executor that was never given a task. The agent always has
+// one when it starts an executor, and says SHUTDOWN when that was killed since;
+// but an event that is lost with its connection does not come again.
+const idleLimit = time.Minute
+
+// awaitTask gives the agent idleLimit from now to launch the first task.
+func (e *Executor) awaitTask() {
+	e.timers.stop(e.conn.idle)
+	if len(e.tasks) > 0 {
+		return
+	}
+	e.conn.idle = e.timers.after(idleLimit, func() {
+		if len(e.tasks) == 0 {
+			e.shutdown("no task came", fmt.Errorf("no task was launched within %s of subscribing", idleLimit))
+		}
+	})
+}
 
 // drainLimit bounds the wait for cancelled work at the very end.
 const drainLimit = 2 * time.Second
@@ -118,11 +132,6 @@ func (e *Executor) Run(ctx context.Context) error {
 	e.workers.Add(1)
 	go e.send()
 	e.connect()
-	e.timers.after(idleLimit, func() {
-		if len(e.tasks) == 0 {
-			e.shutdown("no task came", fmt.Errorf("no task was launched within %s", idleLimit))
-		}
-	})
 	wake := time.NewTimer(0)
 	defer wake.Stop()
 	stop := ctx.Done()

@@ -190,10 +190,17 @@ func renderTable() string {
 	for st := range stateCount {
 		limit := "–"
 		if limits[st] > 0 {
-			limit = strings.TrimSuffix(strings.TrimSuffix(limits[st].String(), "0s"), "0m")
+			limit = limits[st].String()
+			if limits[st] >= time.Minute {
+				limit = strings.TrimSuffix(strings.TrimSuffix(limit, "0s"), "0m")
+			}
 		}
-		if st == stateStopping {
+		switch st {
+		case stateStopping:
 			limit += " + grace"
+		case stateStarting:
+			limit += " + start grace"
+		default:
 		}
 		fmt.Fprintf(&s, "| **%s** | %s |", st, limit)
 		for ev := range eventCount {

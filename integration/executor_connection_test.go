@@ -9,6 +9,8 @@ import (
 	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
+
+	"tandem/api"
 )
 
 // wire is a TCP proxy between an executor and its agent that can be cut.
@@ -88,14 +90,23 @@ func (w *wire) set(down bool) {
 	w.down = down
 }
 
+// slow is a process that takes a second to start.
+func slow(c *cluster, name string) *api.TaskSpec {
+	s := proc(c, name, "sleep 0.1; sleep 1000 & echo $! > pid")
+	s.Process.ProcName, s.Process.PidFile, s.Process.StartGracePeriodSeconds = "sleep", "pid", 1
+	return s
+}
+
 func TestFaultConnectionDroppedAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{checkpoint: true, backoff: 200 * time.Millisecond})
 	w := newWire(t, c.agentAddress())
 	c.executorEndpoint = w.listener.Addr().String()
-	g := c.launch(proc(c, "a", "exec sleep 1000"), proc(c, "b", "exec sleep 1000"))
+	g := c.launch(proc(c, "a", "exec sleep 1000"), slow(c, "b"))
+	// Once the executor has its tasks: events that are lost with a connection do not come again.
+	eventually(t, 10*time.Second, "the first update", func() bool { return c.states(g, "a") != "" && c.states(g, "b") != "" })
 	for range 5 {
-		time.Sleep(20 * time.Millisecond) // cuts hit different moments of the launch
+		time.Sleep(20 * time.Millisecond) // cuts hit different moments
 		w.cut()
 	}
 	c.waitState(g, "a", mesos.TASK_RUNNING)

@@ -27,9 +27,7 @@ const (
 )
 
 func main() {
-	// One executor stands beside every taskgroup of an agent: little memory
-	// counts for more than speed. The limit is soft; see runtime/debug.
-	debug.SetGCPercent(25)
+	// The limit is soft: it makes the collector work harder, see runtime/debug.
 	debug.SetMemoryLimit(24 << 20)
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr, os.LookupEnv))
 }
