@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -15,11 +16,22 @@ import (
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
+	"go.uber.org/goleak"
 
 	"tandem/localmesos/internal/resource"
 	"tandem/localmesos/internal/wire"
 	"tandem/localmesos/link"
 )
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	http.DefaultClient.CloseIdleConnections()
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
 
 // patience bounds every wait; nothing waits that long unless it fails.
 const patience = 10 * time.Second
@@ -360,6 +372,34 @@ func (a *fakeAgent) report(t *testing.T, framework, executor, task string, state
 	return uuid
 }
 
+// answerPings answers the master's pings until stop is called.
+func (a *fakeAgent) answerPings(t *testing.T) (stop func()) {
+	t.Helper()
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-quit:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			a.mu.Lock()
+			i := slices.IndexFunc(a.events, func(e link.Event) bool { return e.Type == link.EventPing })
+			var n *uint64
+			if i >= 0 {
+				n = a.events[i].Ping
+				a.events = slices.Delete(a.events, i, i+1)
+			}
+			a.mu.Unlock()
+			if n != nil {
+				a.call(t, link.Call{Type: link.CallPong, PongFor: n})
+			}
+		}
+	}()
+	return func() { close(quit); <-done }
+}
+
 // vanish breaks the connection.
 func (a *fakeAgent) vanish() { a.cancel() }
 
@@ -381,6 +421,15 @@ func executorJSON(id string) string {
 func (c *client) launch(t *testing.T, o mesos.Offer, tasks ...string) {
 	t.Helper()
 	c.must(t, "ACCEPT", `"accept":{"offer_ids":[{"value":"`+o.ID.Value+`"}],"filters":{"refuse_seconds":0},"operations":[{"type":"LAUNCH","launch":{"task_infos":[`+strings.Join(tasks, ",")+`]}}]}`)
+}
+
+// launchOnly takes an offer, launches and wants no more offers: they are for
+// the other frameworks of the test.
+func (c *client) launchOnly(t *testing.T, tasks ...string) {
+	t.Helper()
+	o := c.offer(t)
+	c.must(t, "SUPPRESS", "")
+	c.launch(t, o, tasks...)
 }
 
 func (c *client) launchGroup(t *testing.T, o mesos.Offer, executor string, tasks ...string) {

@@ -100,9 +100,9 @@ func TestAgentDisconnects(t *testing.T) {
 	m := startMaster(t, nil)
 	a := startAgent(t, m, nil)
 	plain := subscribe(t, m, "", multiRole)
-	plain.launch(t, plain.offer(t), taskJSON("p", a.id, executorJSON("x")))
+	plain.launchOnly(t, taskJSON("p", a.id, executorJSON("x")))
 	kept := subscribe(t, m, "", multiRole+`,"checkpoint":true`)
-	kept.launch(t, kept.offer(t), taskJSON("k", a.id, executorJSON("x")))
+	kept.launchOnly(t, taskJSON("k", a.id, executorJSON("x")))
 	run := a.next(t, "RUN of k", func(e link.Event) bool { return e.Run != nil && e.Run.Tasks[0].TaskID.Value == "k" }).Run
 	a.report(t, kept.id, "x", "k", mesos.TASK_RUNNING)
 	kept.update(t, "k")
@@ -121,8 +121,6 @@ func TestAgentDisconnects(t *testing.T) {
 	if got := describe(plain.update(t, "p")); got != "TASK_LOST SOURCE_MASTER REASON_RECONCILIATION Reconciliation: Task is unknown" {
 		t.Error(got)
 	}
-	plain.must(t, "SUPPRESS", "")
-	kept.must(t, "SUPPRESS", "")
 	// It comes back with the executor, and without the task.
 	b := startAgent(t, m, &link.Subscribe{
 		AgentInfo:  mesos.AgentInfo{ID: &mesos.AgentID{Value: a.id}},
@@ -146,22 +144,21 @@ func TestAgentDisconnects(t *testing.T) {
 
 func TestAgentUnreachable(t *testing.T) {
 	t.Parallel()
-	m := startMaster(t, func(f *Flags) { f.AgentPingTimeout, f.MaxAgentPingTimeouts = 40*time.Millisecond, 2 })
+	m := startMaster(t, func(f *Flags) { f.AgentPingTimeout, f.MaxAgentPingTimeouts = 50*time.Millisecond, 3 })
 	a := startAgent(t, m, nil)
+	// Pings that are answered keep it.
+	stop := a.answerPings(t)
 	f := subscribe(t, m, "", multiRole+`,"checkpoint":true`)
+	f.launchOnly(t, taskJSON("t", a.id, executorJSON("x")))
 	aware := subscribe(t, m, "", `"capabilities":[{"type":"MULTI_ROLE"},{"type":"PARTITION_AWARE"}],"roles":["*"],"checkpoint":true`)
-	f.launch(t, f.offer(t), taskJSON("t", a.id, executorJSON("x")))
-	aware.launch(t, aware.offer(t), taskJSON("u", a.id, executorJSON("x")))
+	aware.launchOnly(t, taskJSON("u", a.id, executorJSON("x")))
 	runs := map[string]*link.Run{}
 	for range 2 {
 		r := a.want(t, link.EventRun).Run
 		runs[r.Framework.ID.Value] = r
 	}
-	// Pings that are answered keep it.
-	for range 4 {
-		n := a.want(t, link.EventPing).Ping
-		a.call(t, link.Call{Type: link.CallPong, PongFor: n})
-	}
+	f.none(t, "an update", 200*time.Millisecond, ofType(scheduler.Event_UPDATE))
+	stop()
 	a.vanish()
 	if got := describe(f.update(t, "t")); got != "TASK_LOST SOURCE_MASTER +executor +unreachable REASON_AGENT_REMOVED health check timed out" {
 		t.Error(got)
