@@ -121,7 +121,7 @@ func (l *loop) decideSlot(o *object, sl *slot, wanted bool, now time.Time) {
 	}
 	sl.NotBefore = time.Time{}
 	if !sl.pending {
-		sl.pending, sl.since = true, now
+		sl.pending, sl.tried, sl.since = true, false, now
 	}
 }
 

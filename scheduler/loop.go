@@ -57,6 +57,8 @@ type connection struct {
 	connected  bool
 	master     string
 	suppressed bool
+	// revived tells that a REVIVE is under way: offers will come.
+	revived bool
 	// unanswered are the tasks whose state Mesos was asked for, with their agents.
 	unanswered    map[string]string
 	askAgain      time.Time
@@ -87,9 +89,11 @@ type slot struct {
 	key string
 	// last is the taskgroup before the present one, for people.
 	last *groupRecord
-	// waiting says why there is no place; pending that one is looked for.
+	// waiting says why there is no place; pending that one is looked for;
+	// tried that offers were seen since.
 	waiting []string
 	pending bool
+	tried   bool
 	since   time.Time
 	// killAgain and killEvery pace the repeated KILL.
 	killAgain time.Time

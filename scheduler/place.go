@@ -35,8 +35,11 @@ func (l *loop) place(now time.Time) {
 		return
 	}
 	if len(offered) == 0 {
-		if l.suppressed {
-			l.suppressed = false
+		// Whoever waits and was never looked at must not wait for the end of a
+		// filter that was set for somebody else.
+		fresh := slices.ContainsFunc(pending, func(sl *slot) bool { return !sl.tried })
+		if l.suppressed || fresh && !l.revived {
+			l.suppressed, l.revived = false, true
 			l.calls = append(l.calls, mesos.Revive())
 		}
 		for _, sl := range pending {
@@ -80,12 +83,14 @@ func (l *loop) offeredAgents() []*agent {
 
 func (l *loop) placeOn(offered []*agent, pending []*slot, now time.Time) {
 	snapshot := l.snapshot(offered)
+	l.revived = false
 	launches := map[string][]mesoslib.Offer_Operation{}
 	for _, sl := range pending {
 		o := l.objects[sl.Owner]
 		if o == nil || o.app == nil {
 			continue
 		}
+		sl.tried = true
 		plan, err := l.plan(o, sl, now)
 		if err != nil {
 			sl.waiting = []string{err.Error()}
