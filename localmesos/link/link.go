@@ -33,8 +33,6 @@ type Subscribe struct {
 	Frameworks []mesos.FrameworkInfo `json:"frameworks,omitempty"`
 	Executors  []Executor            `json:"executors,omitempty"`
 	Tasks      []Task                `json:"tasks,omitempty"`
-	// CompletedFrameworks are ids, so that the master can keep its history.
-	CompletedFrameworks []mesos.FrameworkID `json:"completed_frameworks,omitempty"`
 }
 
 // Executor is an executor that lives on an agent.

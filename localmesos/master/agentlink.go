@@ -69,6 +69,11 @@ func decodeLink(w http.ResponseWriter, r *http.Request, v any) bool {
 		e.Write(w)
 		return false
 	}
+	// A web page can make a browser send any text here, but not of this type.
+	if mt, e := wire.RequestType(r.Header); e != nil || mt != wire.JSON {
+		wire.Text(w, http.StatusUnsupportedMediaType, "expecting 'Content-Type' of application/json")
+		return false
+	}
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, wire.MaxBody)).Decode(v); err != nil {
 		wire.Text(w, http.StatusBadRequest, "the message cannot be decoded: "+err.Error())
 		return false

@@ -328,7 +328,7 @@ func startAgent(t *testing.T, m *Master, sub *link.Subscribe) *fakeAgent {
 		t.Fatal(err)
 	}
 	a := &fakeAgent{m: m}
-	a.records = open(t, m.URL()+link.Path+"/subscribe", nil, body, func(b []byte) link.Event {
+	a.records = open(t, m.URL()+link.Path+"/subscribe", map[string]string{"Content-Type": "application/json"}, body, func(b []byte) link.Event {
 		var e link.Event
 		if err := json.Unmarshal(b, &e); err != nil {
 			t.Errorf("message %s: %v", b, err)
@@ -353,7 +353,7 @@ func (a *fakeAgent) call(t *testing.T, c link.Call) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	status, _ := post(t, a.m.URL()+link.Path+"/call", map[string]string{link.StreamHeader: a.header.Get(link.StreamHeader)}, string(b))
+	status, _ := post(t, a.m.URL()+link.Path+"/call", map[string]string{"Content-Type": "application/json", link.StreamHeader: a.header.Get(link.StreamHeader)}, string(b))
 	return status
 }
 

@@ -67,29 +67,23 @@ func notAllowed(w http.ResponseWriter, r *http.Request, allow string) {
 
 // serveModel answers with what a function, run in the loop, makes of the state.
 func (m *Master) serveModel(model func() any) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, _ *http.Request) {
 		var v any
 		if !m.loop.do(func() { v = model() }) {
 			wire.Text(w, http.StatusServiceUnavailable, "Service Unavailable")
 			return
 		}
-		writeJSON(w, r, v)
+		writeJSON(w, v)
 	}
 }
 
-func writeJSON(w http.ResponseWriter, r *http.Request, v any) {
+func writeJSON(w http.ResponseWriter, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		wire.Text(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	// jsonp is an old way around the browser's same-origin rule that tools still use.
-	if f := r.URL.Query().Get("jsonp"); f != "" && !strings.ContainsAny(f, "<>&\"'/ ") {
-		w.Header().Set("Content-Type", "text/javascript")
-		b = []byte(f + "(" + string(b) + ");")
-	} else {
-		w.Header().Set("Content-Type", "application/json")
-	}
+	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
 	_, _ = w.Write(b)
 }

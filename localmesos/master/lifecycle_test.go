@@ -434,8 +434,11 @@ func TestHostileAgentMessages(t *testing.T) {
 	// An update without a state cannot be encoded as protobuf; it is dropped or passed on, no more.
 	a.call(t, link.Call{Type: link.CallUpdate, Update: &link.StatusUpdate{FrameworkID: mesos.FrameworkID{Value: f.id}}})
 	f.must(t, "REVIVE", "")
-	if status, _ := post(t, m.URL()+link.Path+"/call", nil, "{"); status != 400 {
+	if status, _ := post(t, m.URL()+link.Path+"/call", map[string]string{"Content-Type": "application/json"}, "{"); status != 400 {
 		t.Errorf("%d", status)
+	}
+	if status, _ := post(t, m.URL()+link.Path+"/subscribe", map[string]string{"Content-Type": "text/plain"}, "{}"); status != 415 {
+		t.Errorf("an agent of a web page: %d", status)
 	}
 	a.call(t, link.Call{Type: link.CallUnregister, Unregist: &mesos.AgentID{Value: a.id}})
 	a.waitEnd(t)
