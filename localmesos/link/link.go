@@ -33,6 +33,9 @@ type Subscribe struct {
 	Frameworks []mesos.FrameworkInfo `json:"frameworks,omitempty"`
 	Executors  []Executor            `json:"executors,omitempty"`
 	Tasks      []Task                `json:"tasks,omitempty"`
+	// CompletedFrameworks are ids of frameworks that ended on the agent, for the
+	// master's log; it keeps a history of its own.
+	CompletedFrameworks []mesos.FrameworkID `json:"completed_frameworks,omitempty"`
 }
 
 // Executor is an executor that lives on an agent.

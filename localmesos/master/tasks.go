@@ -60,7 +60,12 @@ func (m *Master) adoptTask(a *agent, f *framework, r link.Task) *task {
 		return nil
 	}
 	delete(f.unreachable, id)
-	t := m.newTask(f, a, r.Info, r.ExecutorID)
+	executorID := r.ExecutorID
+	if r.Info.Executor == nil {
+		// A command task: its executor is the agent's own business.
+		executorID = ""
+	}
+	t := m.newTask(f, a, r.Info, executorID)
 	t.state, t.statuses, t.sent, t.sentUUID = r.State, r.Statuses, r.StatusUpdateState, r.StatusUpdateUUID
 	if isTerminal(t.state) {
 		m.releaseTask(t)
