@@ -44,7 +44,7 @@ func childDaemon(dir string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	err := func() error {
-		d, err := New(Options{DataDir: filepath.Join(dir, "data"), Subreaper: true, ReapInterval: 20 * time.Millisecond})
+		d, err := New(Options{DataDir: filepath.Join(dir, "data"), OwnProgram: true, ReapInterval: 20 * time.Millisecond})
 		if err != nil {
 			return err
 		}
@@ -237,8 +237,9 @@ func TestFaultStopGoesOn(t *testing.T) {
 	t.Parallel()
 	p := newProc(t)
 	p.start("")
-	p.createAndStart(p.spec("a", `trap "" TERM; while :; do sleep 0.05; done`))
+	p.createAndStart(p.spec("a", `trap "" TERM; echo ready; while :; do sleep 0.05; done`))
 	p.await("a", running)
+	eventually(t, "the trap is set", func() bool { return read(t, filepath.Join(p.dir, "sandbox/a/stdout")) == "ready\n" })
 	begin := time.Now()
 	const grace = 1500 * time.Millisecond
 	p.must("stop", func(ctx context.Context) error { _, err := p.c.Stop(ctx, "a", grace); return err })
@@ -411,6 +412,21 @@ func TestFaultReusedPid(t *testing.T) {
 	p.createAndStart(p.spec("a", "sleep 60"))
 	st := p.await("a", running)
 	p.stop(syscall.SIGKILL)
+	// Start times have ticks of 10 ms; a real pid takes longer to come around.
+	ours, err := procid.Of(st.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the next tick", func() bool {
+		probe := exec.Command("sleep", "60")
+		if err := probe.Start(); err != nil {
+			t.Fatal(err)
+		}
+		id, err := procid.Of(probe.Process.Pid)
+		_ = probe.Process.Kill()
+		_ = probe.Wait()
+		return err == nil && id.StartTime != ours.StartTime
+	})
 	victim := exec.Command("sleep", "60")
 	if err := victim.Start(); err != nil {
 		t.Fatal(err)

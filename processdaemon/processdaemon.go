@@ -41,10 +41,11 @@ type Options struct {
 	Version string
 	// Log receives what happens; nil is slog.Default.
 	Log *slog.Logger
-	// Subreaper makes the daemon the parent of orphans, so that the exit codes
-	// of processes that put themselves into the background are known. It
-	// collects every child of the program, so it is for the daemon's own program only.
-	Subreaper bool
+	// OwnProgram tells that the daemon is all there is in this program. It then
+	// becomes the parent of orphans (a subreaper), so that the exit codes of
+	// processes that put themselves into the background are known, collects every
+	// child, and sets the resource limits that its processes inherit.
+	OwnProgram bool
 	// StartTimeout bounds a start command with a pid file; 0 is five minutes.
 	StartTimeout time.Duration
 	// ReapInterval is the pause between two looks for dead owners; 0 is 500 ms.
@@ -116,7 +117,13 @@ func New(opts Options) (*Daemon, error) {
 		d.lock.Close()
 		return nil, err
 	}
-	if opts.Subreaper {
+	if opts.OwnProgram {
+		if err := setRlimits(); err != nil {
+			d.log.Warn("processes get the limits of the daemon", "err", err)
+		}
+		if err := closeInherited(); err != nil {
+			d.log.Warn("processes may inherit open files of whoever started the daemon", "err", err)
+		}
 		if err := procid.BecomeSubreaper(); err != nil {
 			d.log.Warn("exit codes of background processes will be unknown", "err", err)
 		} else {
@@ -129,7 +136,13 @@ func New(opts Options) (*Daemon, error) {
 }
 
 func (d *Daemon) openDirs(dataDir string) error {
-	if err := atomicfile.MkdirAll(d.store.dir, 0o700); err != nil {
+	// Tasks of other users work below the data directory, so it can be entered;
+	// what is private in it is closed by itself.
+	err := atomicfile.MkdirAll(dataDir, 0o755)
+	if err == nil {
+		err = atomicfile.MkdirAll(d.store.dir, 0o700)
+	}
+	if err != nil {
 		return fmt.Errorf("%w; choose a data directory that is writable", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(d.store.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
@@ -222,6 +235,7 @@ func (d *Daemon) awaitEnd(ctx context.Context, id string) error {
 // Create records a task and begins to prepare it. It may be repeated with
 // the same spec; another spec under the same id is a conflict.
 func (d *Daemon) Create(spec protocol.Spec) (protocol.Status, error) {
+	spec.URIs = slices.Clone(spec.URIs)
 	if err := validate(&spec); err != nil {
 		return protocol.Status{}, err
 	}

@@ -121,9 +121,6 @@ func (l *launch) settle(pid int, held bool) (*procid.Process, error) {
 	if err := l.group.Add(pid); err != nil {
 		return p, err
 	}
-	if err := setRlimits(pid); err != nil {
-		return p, err
-	}
 	if err := failpoint.Inject("processdaemon/spawned"); err != nil {
 		return p, err
 	}
@@ -141,30 +138,40 @@ func (l *launch) settle(pid int, held bool) (*procid.Process, error) {
 	return p, nil
 }
 
-// setRlimits gives a process limits that servers live with and that do not
-// depend on how the daemon was started: 65536 files (databases ask for it) as
-// far as the hard limit goes, and no core files in the sandbox.
-func setRlimits(pid int) error {
+// setRlimits gives the daemon the limits that its processes are to inherit,
+// so that they do not depend on how it was started: 65536 files (databases ask
+// for it) as far as the hard limit goes, and no core files in the sandbox.
+// prlimit(2) on the held process would need CAP_SYS_RESOURCE for other users.
+func setRlimits() error {
 	const files = 65536
-	var nofile unix.Rlimit
-	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &nofile); err != nil {
-		if errors.Is(err, unix.ESRCH) {
-			return nil
-		}
-		return fmt.Errorf("read resource limits: %w", err)
+	var l syscall.Rlimit
+	err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l)
+	if err == nil {
+		l.Cur = min(files, l.Max)
+		// Through package syscall, which otherwise gives children back the limit
+		// that this program was started with.
+		err = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l)
 	}
-	nofile.Cur = min(files, nofile.Max)
-	var core unix.Rlimit
-	err := unix.Prlimit(pid, unix.RLIMIT_CORE, nil, &core)
+	var core syscall.Rlimit
+	if err == nil {
+		err = syscall.Getrlimit(syscall.RLIMIT_CORE, &core)
+	}
 	if err == nil {
 		core.Cur = 0
-		err = unix.Prlimit(pid, unix.RLIMIT_CORE, &core, nil)
+		err = syscall.Setrlimit(syscall.RLIMIT_CORE, &core)
 	}
-	if err == nil {
-		err = unix.Prlimit(pid, unix.RLIMIT_NOFILE, &nofile, nil)
-	}
-	if err != nil && !errors.Is(err, unix.ESRCH) {
+	if err != nil {
 		return fmt.Errorf("set resource limits: %w", err)
+	}
+	return nil
+}
+
+// closeInherited keeps the files that whoever started the daemon left open
+// from reaching its processes. All that Go opens itself is closed on exec.
+func closeInherited() error {
+	const first = 3
+	if err := unix.CloseRange(first, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("close_range: %w", err)
 	}
 	return nil
 }

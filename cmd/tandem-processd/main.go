@@ -131,7 +131,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer) error {
 	// What the daemon makes for tasks shall not depend on who started it.
 	syscall.Umask(0o022)
 	d, err := processdaemon.New(processdaemon.Options{
-		DataDir: o.dataDir, Workspace: o.workspace, Version: version.String(), Log: log, Subreaper: true,
+		DataDir: o.dataDir, Workspace: o.workspace, Version: version.String(), Log: log, OwnProgram: true,
 		Cleaners: map[string]processdaemon.Cleaner{container.Kind: container.NewCleaner(o.dockerHost)},
 	})
 	if err != nil {

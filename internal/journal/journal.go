@@ -62,6 +62,9 @@ func Open(dir string) (*Journal, error) {
 		return nil, fmt.Errorf("journal %s: %w", dir, err)
 	}
 	j := &Journal{dir: dir, boot: boot}
+	if err := atomicfile.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return nil, fmt.Errorf("journal: %w; choose a data directory that is writable", err)
+	}
 	// Records may hold secrets of the tasks they describe.
 	for _, d := range []string{j.owners(), j.records()} {
 		if err := atomicfile.MkdirAll(d, 0o700); err != nil {

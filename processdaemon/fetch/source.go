@@ -115,7 +115,18 @@ func (f *Fetcher) getHTTP(ctx context.Context, s *source, old *entry, progress f
 	if err != nil {
 		return nil, cleanError(ctx, err)
 	}
-	return &entry{Digest: digest, ETag: resp.Header.Get("ETag"), LastModified: resp.Header.Get("Last-Modified")}, nil
+	return &entry{Digest: digest, ETag: resp.Header.Get("ETag"), LastModified: strongLastModified(resp.Header)}, nil
+}
+
+// strongLastModified returns the date of the last change if it can tell this
+// content from a later one: within the same second it could not (RFC 9110, 8.8.2.2).
+func strongLastModified(h http.Header) string {
+	modified, err1 := http.ParseTime(h.Get("Last-Modified"))
+	now, err2 := http.ParseTime(h.Get("Date"))
+	if err1 != nil || err2 != nil || now.Sub(modified) < 2*time.Second {
+		return ""
+	}
+	return h.Get("Last-Modified")
 }
 
 // watched reports each read that brought something.
