@@ -73,6 +73,10 @@ func (l *loop) nextLook(sl *slot) time.Time {
 
 func (l *loop) decide(ref api.Ref, now time.Time) {
 	o := l.objects[ref]
+	if l.suspended && o != nil && !o.Deleting {
+		l.decideSuspended(o, ref, now)
+		return
+	}
 	want := 0
 	if o != nil && o.app != nil && !o.Deleting {
 		want = o.app.Spec.Instance

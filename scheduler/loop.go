@@ -41,6 +41,8 @@ type loop struct {
 	agents   map[string]*agent
 	events   *history
 	stamp    int64
+	// suspended ends everything and places nothing, see Suspend.
+	suspended bool
 
 	connection
 

@@ -56,6 +56,9 @@ func (l *loop) place(now time.Time) {
 }
 
 func (l *loop) pending() []*slot {
+	if l.suspended {
+		return nil
+	}
 	var out []*slot
 	for _, slots := range l.slots {
 		for _, sl := range slots {

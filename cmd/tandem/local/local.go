@@ -36,6 +36,7 @@ const masterIP = "127.0.0.1"
 const (
 	readyTimeout     = 60 * time.Second
 	schedulerTimeout = 15 * time.Second
+	suspendTimeout   = 4 * time.Minute
 	// recoveryTimeout is how long executors wait for a stack that was killed or
 	// stopped with --keep.
 	recoveryTimeout = 15 * time.Minute

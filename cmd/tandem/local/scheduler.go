@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"os/user"
 	"strings"
+	"time"
 
 	"tandem/scheduler"
 )
 
 // schedulerServer is the scheduler in this process.
 type schedulerServer struct {
+	s      *scheduler.Scheduler
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error
@@ -25,13 +27,15 @@ func (s *stack) startScheduler(ctx context.Context) (*schedulerServer, error) {
 		Listen:          s.o.Listen,
 		User:            account(),
 		ExecutorCommand: "exec " + shellQuote(s.bin.executor),
-		Logger:          s.log.With("part", "scheduler"),
+		// On one machine an agent is back within moments or not at all.
+		ReplaceUnreachable: 10 * time.Second,
+		Logger:             s.log.With("part", "scheduler"),
 	})
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	p := &schedulerServer{cancel: cancel, done: make(chan struct{})}
+	p := &schedulerServer{s: sched, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		p.err = sched.Run(ctx)
 		if ctx.Err() == nil {
@@ -41,6 +45,21 @@ func (s *stack) startScheduler(ctx context.Context) (*schedulerServer, error) {
 		close(p.done)
 	}()
 	return p, nil
+}
+
+// suspend ends all that the scheduler runs; what is declared stays declared.
+func (p *schedulerServer) suspend(ctx context.Context, progress func(left int)) error {
+	ctx, done := context.WithTimeout(ctx, suspendTimeout)
+	defer done()
+	go func() {
+		// A scheduler that has failed answers no more.
+		select {
+		case <-p.done:
+			done()
+		case <-ctx.Done():
+		}
+	}()
+	return p.s.Suspend(ctx, progress)
 }
 
 // stop ends the scheduler; what it runs goes on.

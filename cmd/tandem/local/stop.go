@@ -59,13 +59,23 @@ func drainFirst(signals <-chan os.Signal) {
 
 func (s *stack) stopParts(ctx context.Context, progress *term.Progress) error {
 	var errs []error
+	if s.scheduler != nil && !s.o.Keep {
+		progress.Update("stopping what runs")
+		err := s.scheduler.suspend(ctx, func(left int) {
+			if left > 0 {
+				progress.Update("stopping what runs: %d taskgroups left", left)
+			}
+		})
+		if err != nil {
+			// The agents shut down what is left.
+			s.log.Warn("not everything was stopped in an orderly way", "error", err)
+		}
+	}
 	if s.scheduler != nil {
 		progress.Update("stopping the scheduler")
 		errs = append(errs, s.scheduler.stop(ctx))
 	}
-	if len(s.agents) > 0 && !s.o.Keep {
-		progress.Update("stopping what runs on %d agents", len(s.agents))
-	}
+	progress.Update("stopping %d agents", len(s.agents))
 	errs = append(errs, s.stopMesos(ctx))
 	if s.daemon != nil && !s.o.Keep {
 		progress.Update("stopping %s", processdBinary)
