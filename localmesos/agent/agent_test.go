@@ -121,14 +121,14 @@ func TestHowExecutorsEnd(t *testing.T) {
 		{name: "user", script: "ok", change: func(r *link.Run) { r.Executor.Command.User = &user }, status: 9,
 			reason: mesos.REASON_CONTAINER_LAUNCH_FAILED, message: "No such user 'no-such-user'"},
 		{name: "mute", script: "mute", status: 9, reason: mesos.REASON_EXECUTOR_REGISTRATION_TIMEOUT,
-			message: "Executor did not register within 700ms"},
+			message: "Executor did not register within 4secs"},
 		{name: "uri", script: "ok", change: func(r *link.Run) {
 			r.Executor.Command.URIs = []mesos.CommandInfo_URI{{Value: "file:///no/such/file"}}
 		}, status: 9, reason: mesos.REASON_CONTAINER_LAUNCH_FAILED, message: "Failed to launch container: Failed to fetch all URIs for container"},
 	}
 	m := newMaster(t)
 	f := testFlags(t, m)
-	f.ExecutorRegistrationTimeout = 700 * time.Millisecond
+	f.ExecutorRegistrationTimeout = 4 * time.Second
 	a := startAgent(t, f)
 	waitRegistered(t, a)
 	for _, c := range cases {
@@ -310,7 +310,8 @@ func TestCommandTask(t *testing.T) {
 	}
 	launch("long", "sleep 600")
 	a.loop.do(a.ctx, func() {
-		if cpus := resourcesJSON(a.allocated())["cpus"]; fmt.Sprint(cpus) != "0.2" {
+		used, _ := a.frameworks["f1"].executors["long"].json()["resources"].(object)
+		if cpus := used["cpus"]; fmt.Sprint(cpus) != "0.2" {
 			t.Errorf("allocated cpus: %v", cpus)
 		}
 	})

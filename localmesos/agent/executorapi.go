@@ -31,7 +31,17 @@ func (a *Agent) executorAPI(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var stream *wire.Stream
-	ok := a.loop.do(r.Context(), func() { stream, e = a.executorCall(call, mt) })
+	ok := a.loop.do(r.Context(), func() {
+		a.master.hold = call.Type == xexec.Call_UPDATE
+		stream, e = a.executorCall(call, mt)
+		a.master.hold = false
+		if r.Context().Err() != nil {
+			a.flushHeld()
+		}
+	})
+	// The executor has its answer before the framework has the update: whoever
+	// sees the update may rely on it that the executor need not send it again.
+	defer a.loop.post(a.flushHeld)
 	switch {
 	case !ok:
 		// The agent ends, or the client is gone: as if nothing had been answered.
@@ -47,6 +57,7 @@ func (a *Agent) executorAPI(w http.ResponseWriter, r *http.Request) {
 		a.loop.post(func() { a.streamEnded(call.FrameworkID.Value, call.ExecutorID.Value, stream) })
 	default:
 		wire.Accepted(w)
+		_ = http.NewResponseController(w).Flush() // the client may be gone
 	}
 }
 

@@ -26,6 +26,10 @@ type masterLink struct {
 	// registration: the master is to hear of them.
 	early     []*link.Call
 	recovered bool
+	// held are updates that wait until their executor has been answered; hold
+	// makes forward put them there.
+	hold bool
+	held []*link.Call
 }
 
 // Pauses between attempts to reach the master.
@@ -291,6 +295,20 @@ func (o *outbox) flush() {
 // tell sends a message to the master. Without a registration it is dropped,
 // except for ends of executors before the first one.
 func (a *Agent) tell(c *link.Call) {
+	a.flushHeld()
+	a.put(c)
+}
+
+// flushHeld sends the updates that were held back.
+func (a *Agent) flushHeld() {
+	held := a.master.held
+	a.master.held = nil
+	for _, c := range held {
+		a.put(c)
+	}
+}
+
+func (a *Agent) put(c *link.Call) {
 	switch {
 	case a.master.out != nil:
 		if err := a.master.out.put(c); err != nil {

@@ -151,8 +151,13 @@ func (a *Agent) complete(e *executor, ts *mesos.TaskStatus) {
 // asks for it again until it is acknowledged.
 func (a *Agent) forward(u updates.Update) {
 	latest := a.updates.Latest(updates.Key{Framework: u.FrameworkID, Task: u.Status.TaskID.Value})
-	a.tell(&link.Call{Type: link.CallUpdate, Update: &link.StatusUpdate{FrameworkID: mesos.FrameworkID{Value: u.FrameworkID},
-		ExecutorID: u.ExecutorID, Status: u.Status, LatestState: latest}})
+	c := &link.Call{Type: link.CallUpdate, Update: &link.StatusUpdate{FrameworkID: mesos.FrameworkID{Value: u.FrameworkID},
+		ExecutorID: u.ExecutorID, Status: u.Status, LatestState: latest}}
+	if a.master.hold {
+		a.master.held = append(a.master.held, c)
+		return
+	}
+	a.tell(c)
 }
 
 // acknowledge takes a framework's acknowledgement.
