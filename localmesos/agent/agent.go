@@ -58,6 +58,7 @@ type Agent struct {
 	updates    *updates.Manager
 	master     masterLink
 	stopping   bool
+	endings    map[mesos.TaskState]int // tasks that ended, by how
 }
 
 // Limits of the history that /state shows.
@@ -80,7 +81,7 @@ func New(f Flags) (*Agent, error) {
 		f.CommandExecutor = argv
 	}
 	a := &Agent{flags: f, log: f.Logger, clock: realClock{}, ip: f.IP, registered: make(chan struct{}), ended: make(chan struct{}),
-		frameworks: map[string]*framework{}}
+		frameworks: map[string]*framework{}, endings: map[mesos.TaskState]int{}}
 	if a.log == nil {
 		a.log = slog.Default()
 	}

@@ -20,6 +20,7 @@ func (a *Agent) handler() http.Handler {
 		"/flags":              a.getFlags,
 		"/containers":         a.getContainers,
 		"/monitor/statistics": a.getStatistics,
+		"/metrics/snapshot":   a.getMetrics,
 		"/files/browse":       a.browseFiles,
 		"/files/read":         a.readFile,
 		"/files/download":     a.downloadFile,

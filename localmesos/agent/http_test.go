@@ -218,7 +218,7 @@ func TestStateAndOperatorCalls(t *testing.T) {
 		t.Errorf("executor: %+v", x)
 	}
 	for path, want := range map[string]string{"/health": "", "/version": `"version":"1.12.0"`, "/flags": `"executor_shutdown_grace_period":"2secs"`,
-		"/containers": `"mem_rss_bytes"`, "/monitor/statistics": `"executor_id":"x1"`} {
+		"/containers": `"mem_rss_bytes"`, "/metrics/snapshot": `"slave/tasks_running":1,`, "/monitor/statistics": `"executor_id":"x1"`} {
 		if status, text := get(t, a.URL()+path); status != 200 || !strings.Contains(text, want) {
 			t.Errorf("%s: %d %s", path, status, text)
 		}

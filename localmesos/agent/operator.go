@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"bytes"
+	"encoding/json"
 	"net/http"
 	"sort"
 	"strconv"
@@ -35,7 +37,10 @@ func (a *Agent) operatorAPI(w http.ResponseWriter, r *http.Request) {
 	var b []byte
 	if e == nil {
 		var err error
-		if b, err = wire.Marshal(mt, answer); err != nil {
+		if b, err = wire.Marshal(mt, answer); err == nil && mt == wire.JSON {
+			b, err = withEmptyLists(b)
+		}
+		if err != nil {
 			e = wire.Errorf(http.StatusInternalServerError, "%s", err.Error())
 		}
 	}
@@ -46,6 +51,38 @@ func (a *Agent) operatorAPI(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", string(mt))
 	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
 	_, _ = w.Write(b) // the client may be gone
+}
+
+// lists are those that Apache Mesos writes even if nothing is in them.
+var lists = map[string][]string{
+	"get_tasks":      {"pending_tasks", "queued_tasks", "launched_tasks", "terminated_tasks", "completed_tasks"},
+	"get_executors":  {"executors", "completed_executors"},
+	"get_frameworks": {"frameworks", "completed_frameworks"},
+}
+
+func withEmptyLists(b []byte) ([]byte, error) {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber() // 4.0 must stay 4.0
+	var o object
+	if err := d.Decode(&o); err != nil {
+		return nil, err
+	}
+	fill := func(in object) {
+		for field, names := range lists {
+			if inner, ok := in[field].(object); ok {
+				for _, name := range names {
+					if inner[name] == nil {
+						inner[name] = []any{}
+					}
+				}
+			}
+		}
+	}
+	fill(o)
+	if state, ok := o["get_state"].(object); ok {
+		fill(state)
+	}
+	return json.Marshal(o)
 }
 
 // answer makes the response to a call; nil is for one that is not implemented.

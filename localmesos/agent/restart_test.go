@@ -318,3 +318,38 @@ func TestExecutorReconnectsAfterItsConnectionBroke(t *testing.T) {
 		t.Errorf("%d launches", n)
 	}
 }
+
+func TestKilledWhileAnExecutorWasBeingStarted(t *testing.T) {
+	t.Parallel()
+	for name, withContainer := range map[string]bool{"before its container was recorded": false, "before its process was": true} {
+		m := newMaster(t)
+		f := testFlags(t, m)
+		a := startAgent(t, f)
+		waitRegistered(t, a)
+		restart(t, a, func() {
+			s, err := store.Open(f.WorkDir, f.Logger)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			run := runOf(true, "x1", "ok", "t1")
+			id := store.Run{Agent: m.id, Framework: "f1", Executor: "x1", Container: newUUIDText()}
+			for _, err := range []error{s.SaveFramework(m.id, &run.Framework), s.SaveExecutor(id, store.Executor{Info: &run.Executor, Container: id.Container}),
+				s.SaveTask(id, store.Task{Info: &run.Tasks[0]})} {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if withContainer {
+				if err := s.SaveContainer(store.Container{Run: id}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+		u := m.update("t1", mesos.TASK_FAILED)
+		if u.Status.GetReason() != mesos.REASON_EXECUTOR_TERMINATED {
+			t.Errorf("%s: %s", name, u.Status.GetReason())
+		}
+		m.ack(u)
+	}
+}

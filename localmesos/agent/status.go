@@ -73,6 +73,9 @@ func (a *Agent) note(t *task, ts mesos.TaskStatus) {
 		return
 	}
 	t.state = ts.GetState()
+	if ev == endUpdated {
+		a.endings[t.state]++
+	}
 	if n := len(t.statuses); n > 0 && t.statuses[n-1].GetState() == ts.GetState() {
 		t.statuses = t.statuses[:n-1]
 	}
