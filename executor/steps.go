@@ -9,6 +9,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"tandem/api"
+	"tandem/internal/failpoint"
 )
 
 // pauseBeforeAgain is the pause before a failed Stop or Remove is tried again.
@@ -37,6 +38,9 @@ func (e *Executor) deliver(t *task, ev event) {
 			t.timer = e.timers.after(limit, func() { e.deliver(t, eventDeadline) })
 		}
 		e.log.Debug("task moves", "task", t.id, "from", from.String(), "event", ev.String(), "to", s.next.String())
+		if err := failpoint.Inject("executor/" + s.next.String()); err != nil {
+			e.log.Error("only kill and sleep mean something here", "error", err)
+		}
 	}
 	e.act(t, s.do, ev, from)
 	e.advance(t.group)

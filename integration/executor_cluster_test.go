@@ -33,8 +33,8 @@ type cluster struct {
 	session    *session.Session
 	daemon     *daemon
 	log        *lockedBuffer
-	// executorEndpoint replaces the agent's address for new executors when it is not empty.
-	executorEndpoint string
+	// executorEnv is put before the command of new executors, such as "NAME=value".
+	executorEnv string
 
 	mu       sync.Mutex
 	id       string
@@ -222,9 +222,7 @@ func (c *cluster) take() (string, mesos.Offer, mesos.ExecutorInfo) {
 	})
 	command := fmt.Sprintf("exec %s --data-dir %s --processd-socket %s --publish-address 127.0.0.1 --log-level debug",
 		filepath.Join(harness.bin, "tandem-executor"), c.dataDir(), filepath.Join(c.dir, "p.sock"))
-	if c.executorEndpoint != "" {
-		command = "MESOS_AGENT_ENDPOINT=" + c.executorEndpoint + " " + command
-	}
+	command = strings.TrimSpace(c.executorEnv + " " + command)
 	return id, offer, mesos.ExecutorInfo{
 		Type: mesos.ExecutorInfo_CUSTOM, ExecutorID: mesos.ExecutorID{Value: id}, FrameworkID: &mesos.FrameworkID{Value: c.FrameworkID()},
 		Command: &mesos.CommandInfo{Value: &command}, Resources: resources(0.1, 32, 16),
@@ -286,12 +284,42 @@ func (c *cluster) last(group, name string) mesos.TaskStatus {
 // report is what the latest status carries.
 func (c *cluster) report(group, name string) api.TaskReport {
 	c.t.Helper()
+	return decodeReport(c.t, c.last(group, name))
+}
+
+// decodeReport reads a status; one of the agent's own has no report.
+func decodeReport(t *testing.T, s mesos.TaskStatus) api.TaskReport {
+	t.Helper()
 	var r api.TaskReport
-	s := c.last(group, name)
-	if err := json.Unmarshal(s.Data, &r); err != nil {
-		c.t.Errorf("report of %s: %v", name, err)
+	if len(s.Data) > 0 {
+		if err := json.Unmarshal(s.Data, &r); err != nil {
+			t.Errorf("report of %s: %v", s.TaskID.Value, err)
+		}
 	}
 	return r
+}
+
+// over tells whether a task has ended, however.
+func (c *cluster) over(group, name string) bool {
+	s := c.last(group, name)
+	switch s.GetState() {
+	case mesos.TASK_FINISHED, mesos.TASK_FAILED, mesos.TASK_KILLED, mesos.TASK_ERROR, mesos.TASK_LOST, mesos.TASK_DROPPED, mesos.TASK_GONE:
+		return true
+	default:
+		return false
+	}
+}
+
+// failure is what the framework heard of the end of a group's executor.
+func (c *cluster) failure(group string) *session.Failure {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.failures {
+		if c.failures[i].ExecutorID == group {
+			return &c.failures[i]
+		}
+	}
+	return nil
 }
 
 // waitState waits until a task is in a state, and fails when it has ended in another.

@@ -101,7 +101,7 @@ func TestFaultConnectionDroppedAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{checkpoint: true, backoff: 200 * time.Millisecond})
 	w := newWire(t, c.agentAddress())
-	c.executorEndpoint = w.listener.Addr().String()
+	c.executorEnv = "MESOS_AGENT_ENDPOINT=" + w.listener.Addr().String()
 	g := c.launch(proc(c, "a", "exec sleep 1000"), slow(c, "b"))
 	// Once the executor has its tasks: events that are lost with a connection do not come again.
 	eventually(t, 10*time.Second, "the first update", func() bool { return c.states(g, "a") != "" && c.states(g, "b") != "" })
