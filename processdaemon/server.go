@@ -214,6 +214,9 @@ func answer(w http.ResponseWriter, body any, err error) {
 		var e *protocol.Error
 		switch {
 		case errors.As(err, &e):
+		case errors.Is(err, context.Canceled):
+			// The client has gone, or Serve is ending: the next daemon knows.
+			e = &protocol.Error{Code: protocol.CodeUnavailable, Message: "the process daemon is shutting down"}
 		case errors.Is(err, errTaskDone):
 			e = &protocol.Error{Code: protocol.CodeNotFound, Message: err.Error()}
 		default:
