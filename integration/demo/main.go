@@ -1,0 +1,88 @@
+// Command demo shows Tandem at work on one machine, through the same command
+// line that a user has, and checks every step: it starts the stack, applies the
+// examples, talks to what runs, kills an instance from outside, scales, deletes,
+// and at the end looks whether anything is left. It exits 1 as soon as a step is
+// not as expected.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"tandem/integration/leftover"
+)
+
+func main() {
+	bin := flag.String("bin", "bin", "directory of the built binaries")
+	examples := flag.String("examples", "build/examples", "directory that examples/build.sh has filled")
+	keep := flag.Bool("keep", false, "keep the data directory, for looking at it afterwards")
+	limit := flag.Duration("limit", 8*time.Minute, "time limit of the whole demo")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, *limit)
+	defer cancel()
+
+	d := &demo{out: newPrinter(os.Stdout)}
+	if err := d.run(ctx, *bin, *examples, *keep); err != nil {
+		d.out.bad("%v", err)
+		os.Exit(1)
+	}
+}
+
+// run makes the surroundings (data directory, snapshot, stack), walks the steps and looks for leftovers.
+func (d *demo) run(ctx context.Context, bin, examples string, keep bool) (err error) {
+	if d.tandem, err = filepath.Abs(filepath.Join(bin, "tandem")); err != nil {
+		return err
+	}
+	d.examples = examples
+	if d.dir, err = os.MkdirTemp("", "tdemo-"); err != nil {
+		return fmt.Errorf("demo: making a data directory: %w", err)
+	}
+	before := leftover.Take(ctx, d.look())
+	defer func() {
+		if keep {
+			d.out.note("the data directory stays: %s", d.dir)
+			return
+		}
+		err = errors.Join(err, os.RemoveAll(d.dir))
+	}()
+
+	d.container = engineAnswers(ctx)
+	if err := d.start(ctx); err != nil {
+		return errors.Join(err, d.stop())
+	}
+	if err := d.walk(ctx); err != nil {
+		d.evidence()
+		return errors.Join(err, d.stop())
+	}
+	d.out.step("Stop the stack")
+	if err := d.stop(); err != nil {
+		return err
+	}
+	d.out.good("tandem local has ended by itself, exit code 0")
+
+	d.out.step("Look whether anything is left")
+	left := leftover.Wait(context.WithoutCancel(ctx), before, d.look(), 15*time.Second)
+	for _, thing := range left {
+		d.out.bad("left behind: %s", thing)
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("demo: %d things were left behind", len(left))
+	}
+	d.out.good("no process, container, network, cgroup, mount or file outside the data directory is left")
+	d.out.step("Done: everything was as expected")
+	return nil
+}
+
+func (d *demo) look() leftover.Options {
+	return leftover.Options{Marks: []string{d.dir}}
+}
