@@ -25,17 +25,19 @@ func main() {
 	keep := flag.Bool("keep", false, "keep the data directory, for looking at it afterwards")
 	limit := flag.Duration("limit", 8*time.Minute, "time limit of the whole demo")
 	flag.Parse()
-
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, *limit)
-	defer cancel()
-
-	d := &demo{out: newPrinter(os.Stdout)}
-	if err := d.run(ctx, *bin, *examples, *keep); err != nil {
-		d.out.bad("%v", err)
+	if err := demonstrate(*bin, *examples, *keep, *limit); err != nil {
+		newPrinter(os.Stdout).bad("%v", err)
 		os.Exit(1)
 	}
+}
+
+func demonstrate(bin, examples string, keep bool, limit time.Duration) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	d := &demo{out: newPrinter(os.Stdout)}
+	return d.run(ctx, bin, examples, keep)
 }
 
 // run makes the surroundings (data directory, snapshot, stack), walks the steps and looks for leftovers.
