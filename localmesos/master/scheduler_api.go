@@ -38,6 +38,12 @@ func (m *Master) serveScheduler(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	wire.Accepted(w)
+	if call.Type == scheduler.Call_ACKNOWLEDGE {
+		// The agent hears of it when the answer is on its way: otherwise the
+		// next update, two short trips away, can overtake the answer.
+		_ = http.NewResponseController(w).Flush()
+		m.loop.do(func() { m.passAcknowledgement(&call) })
+	}
 }
 
 func (m *Master) serveSubscribe(w http.ResponseWriter, r *http.Request, call *scheduler.Call) {
