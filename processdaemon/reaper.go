@@ -3,6 +3,7 @@ package processdaemon
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"tandem/internal/journal"
@@ -30,25 +31,32 @@ func (d *Daemon) reapLoop(ctx context.Context) {
 	tick := time.NewTicker(d.opts.ReapInterval)
 	defer tick.Stop()
 	// A complaint is made once, not twice a second.
+	var mu sync.Mutex
 	said := map[string]bool{}
+	complain := func(what, owner string, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if key := what + owner + err.Error(); !said[key] {
+			said[key] = true
+			d.log.Error(what, "owner", owner, "err", err)
+		}
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			d.reapOnce(ctx, said)
+			d.reapOnce(ctx, &wg, complain)
 		}
 	}
 }
 
-func (d *Daemon) reapOnce(ctx context.Context, said map[string]bool) {
-	complain := func(what, owner string, err error) {
-		key := what + owner + err.Error()
-		if !said[key] {
-			said[key] = true
-			d.log.Error(what, "owner", owner, "err", err)
-		}
-	}
+// complainFunc says what went wrong, once.
+type complainFunc func(what, owner string, err error)
+
+func (d *Daemon) reapOnce(ctx context.Context, wg *sync.WaitGroup, complain complainFunc) {
 	recs, err := d.journal.Abandoned()
 	if err != nil {
 		complain("the journal cannot be read", "", err)
@@ -75,15 +83,19 @@ func (d *Daemon) reapOnce(ctx context.Context, said map[string]bool) {
 			complain("an owner cannot be claimed", owner, err)
 			continue
 		}
-		d.reapOwner(ctx, claim, complain)
-		if err := claim.Close(); err != nil {
-			complain("a claim cannot be closed", owner, err)
-		}
+		// One owner whose containers hang must not keep the others waiting. The
+		// claim also keeps the next look from working on the same owner.
+		wg.Go(func() {
+			d.reapOwner(ctx, claim, complain)
+			if err := claim.Close(); err != nil {
+				complain("a claim cannot be closed", owner, err)
+			}
+		})
 	}
 }
 
 // reapOwner undoes everything of one dead owner while it holds the owner's lock.
-func (d *Daemon) reapOwner(ctx context.Context, claim *journal.Owner, complain func(what, owner string, err error)) {
+func (d *Daemon) reapOwner(ctx context.Context, claim *journal.Owner, complain complainFunc) {
 	// The records are read again under the lock: the owner may have come back and gone.
 	recs, err := claim.Records()
 	if err != nil {
