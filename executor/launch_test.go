@@ -225,12 +225,15 @@ func TestTakenPortIsNamedWithItsListener(t *testing.T) {
 	port := l.Addr().(*net.TCPAddr).Port
 	spec := &api.TaskSpec{Kind: api.TaskProcess, NodeIP: "127.0.0.1", Network: api.TaskNetwork{Mode: "HOST"}, Ports: []api.TaskPort{{Name: "http", ContainerPort: port, HostPort: port, Protocol: "tcp"}}}
 	bridge := &api.TaskSpec{Kind: api.TaskContainer, NodeIP: "127.0.0.1", Network: api.TaskNetwork{Mode: "BRIDGE"}}
+	named := *spec
+	named.NodeIP = "node-1.example.com"
 	looks := 0
 	for name, c := range map[string]struct {
 		run       Task
 		abandoned func() (bool, error)
 	}{
 		"process":        {Task{Spec: spec}, nil},
+		"named node":     {Task{Spec: &named}, nil},
 		"bridge":         {Task{Spec: bridge, Publish: spec.Ports}, nil},
 		"nothing left":   {Task{Spec: spec}, func() (bool, error) { return false, nil }},
 		"journal broken": {Task{Spec: spec}, func() (bool, error) { return true, errors.New("unreadable") }},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -121,5 +122,9 @@ func (e *Executor) portsFree(run *Task) error {
 	if run.Spec.Kind == api.TaskContainer && (err != nil || mode != network.Host) {
 		return err
 	}
-	return network.CheckFreePorts(run.Spec.NodeIP, run.Spec.Ports)
+	node := run.Spec.NodeIP
+	if _, err := netip.ParseAddr(node); err != nil {
+		node = "" // an agent that is known by a name only: all addresses count
+	}
+	return network.CheckFreePorts(node, run.Spec.Ports)
 }
