@@ -49,6 +49,8 @@ func main() {
 }
 
 func run(bin, out string, rounds int, limit time.Duration) error {
+	// A reader of the table that goes away, such as head(1), must not leave the daemon behind.
+	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, limit)
