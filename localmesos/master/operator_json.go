@@ -10,7 +10,7 @@ import (
 )
 
 // operatorJSON encodes a response with what Mesos 1.12 shows and the Go types
-// lack: newer fields, and lists that are there when they are empty.
+// lack: fields that came later.
 func (m *Master) operatorJSON(r *apimaster.Response) ([]byte, error) {
 	b, err := wire.MarshalJSON(r)
 	if err != nil {
@@ -38,12 +38,7 @@ func (m *Master) extend(tree object) {
 			m.extend(part)
 		case "get_master":
 			part["start_time"], part["elected_time"] = seconds(m.started), seconds(m.started)
-		case "get_tasks":
-			lists(part, "tasks", "unreachable_tasks", "completed_tasks")
-		case "get_executors":
-			lists(part, "executors")
 		case "get_agents":
-			lists(part, "agents", "recovered_agents")
 			for _, a := range objects(part["agents"]) {
 				a["deactivated"], a["capabilities"] = false, agentCapabilities
 				if info, ok := a["agent_info"].(object); ok {
@@ -51,7 +46,6 @@ func (m *Master) extend(tree object) {
 				}
 			}
 		case "get_frameworks":
-			lists(part, "frameworks", "completed_frameworks")
 			for _, name := range []string{"frameworks", "completed_frameworks"} {
 				for _, f := range objects(part[name]) {
 					f["offer_constraints"] = object{}
@@ -76,15 +70,6 @@ var agentCapabilities = func() []object {
 
 var agentCapabilityNames = []string{"AGENT_DRAINING", "AGENT_OPERATION_FEEDBACK", "HIERARCHICAL_ROLE", "MULTI_ROLE", "RESERVATION_REFINEMENT",
 	"RESIZE_VOLUME", "RESOURCE_PROVIDER", "TASK_RESOURCE_LIMITS"}
-
-// lists makes sure that lists are there.
-func lists(o object, names ...string) {
-	for _, name := range names {
-		if o[name] == nil {
-			o[name] = []object{}
-		}
-	}
-}
 
 func objects(v any) []object {
 	items, ok := v.([]any)

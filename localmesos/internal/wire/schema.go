@@ -3,6 +3,7 @@ package wire
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,7 +26,8 @@ type field struct {
 	required bool
 	repeated bool
 	enum     *enum
-	// def is the encoded default, which Mesos writes for absent fields; nil when there is none.
+	// def is what Mesos writes for the absent field: its default, or an empty
+	// list; nil when it writes nothing.
 	def []byte
 }
 
@@ -38,6 +40,19 @@ type enum struct {
 // laterEnumValues are those that Mesos 1.12 writes and the Go types lack.
 var laterEnumValues = map[string]map[string]int32{
 	"mesos.MasterInfo_Capability_Type": {"QUOTA_V2": 3},
+}
+
+// emptyLists are those that Mesos writes when there is nothing in them: the
+// lists of the operator API's answers.
+var emptyLists = map[string][]string{
+	"master.Response_GetAgents":     {"agents", "recovered_agents"},
+	"master.Response_GetFrameworks": {"frameworks", "completed_frameworks"},
+	"master.Response_GetExecutors":  {"executors"},
+	"master.Response_GetTasks":      {"tasks", "unreachable_tasks", "completed_tasks"},
+	"agent.Response_GetContainers":  {"containers"},
+	"agent.Response_GetFrameworks":  {"frameworks", "completed_frameworks"},
+	"agent.Response_GetExecutors":   {"executors", "completed_executors"},
+	"agent.Response_GetTasks":       {"pending_tasks", "queued_tasks", "launched_tasks", "terminated_tasks", "completed_tasks"},
 }
 
 var schemas sync.Map // reflect.Type -> *schema
@@ -62,6 +77,9 @@ func schemaOfType(t reflect.Type) *schema {
 		}
 		f := parseTag(tag)
 		f.index = i
+		if slices.Contains(emptyLists[t.String()], f.name) {
+			f.def = []byte("[]")
+		}
 		s.fields = append(s.fields, f)
 		s.byName[f.name] = f
 		s.byNumber[f.number] = f

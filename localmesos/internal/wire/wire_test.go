@@ -15,6 +15,7 @@ import (
 	"github.com/gogo/protobuf/proto"
 	"github.com/google/go-cmp/cmp"
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
+	apiagent "github.com/mesos/mesos-go/api/v1/lib/agent"
 	"github.com/mesos/mesos-go/api/v1/lib/executor"
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
 )
@@ -38,6 +39,7 @@ func TestEncodesAsMesos(t *testing.T) {
 		{"framework", &mesos.FrameworkInfo{User: "u", Name: "n", Capabilities: []mesos.FrameworkInfo_Capability{{Type: mesos.FrameworkInfo_Capability_MULTI_ROLE}}},
 			`{"user":"u","name":"n","failover_timeout":0.0,"checkpoint":false,"capabilities":[{"type":"MULTI_ROLE"}]}`},
 		{"a capability that came later", &mesos.MasterInfo_Capability{Type: 3}, `{"type":"QUOTA_V2"}`},
+		{"empty lists of an answer", &apiagent.Response_GetExecutors{}, `{"executors":[],"completed_executors":[]}`},
 		{"map", &mesos.TaskInfo{Limits: map[string]mesos.Value_Scalar{"mem": {Value: 1.5}, "cpus": {Value: 1}}},
 			`{"name":"","task_id":{"value":""},"agent_id":{"value":""},"limits":{"cpus":{"value":1.0},"mem":{"value":1.5}}}`},
 	} {
