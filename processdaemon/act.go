@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"tandem/internal/atomicfile"
 	"tandem/internal/cgroup"
@@ -117,21 +118,25 @@ func (t *task) start() {
 		}
 	}
 	p, shell, err := t.run(r.Spec.StartCmd, "startCmd", func(id procid.Identity, shell bool) error {
-		if r.Spec.PidFile == "" {
-			r.Main, r.MainShell = id, shell
-		} else {
+		if r.Spec.PidFile != "" {
 			r.Command = id
+			return t.d.store.save(r, false)
 		}
-		return t.d.store.save(r, false)
+		// One record for two steps: it is let go right after this, and from then on it is running.
+		r.Main, r.MainShell, r.StartedAt = id, shell, time.Now().UTC()
+		next := *r
+		next.State, next.Pid, next.Version = running, id.Pid, r.Version+1
+		return t.d.store.save(&next, false)
 	})
 	if err != nil {
-		r.Main, r.Command = procid.Identity{}, procid.Identity{}
+		r.Main, r.Command, r.StartedAt = procid.Identity{}, procid.Identity{}, time.Time{}
 		t.fire(message{ev: evSpawnFailed, failure: fmt.Sprintf("process %q: %v", r.Spec.Name, err)})
 		return
 	}
 	if r.Spec.PidFile == "" {
 		r.MainShell = shell
 		t.watchMain(p)
+		t.saved = true
 		t.fire(message{ev: evMainSpawned})
 		return
 	}

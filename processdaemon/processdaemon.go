@@ -258,6 +258,10 @@ func (d *Daemon) Create(spec protocol.Spec) (protocol.Status, error) {
 	r := &record{
 		Format: recordFormat, Spec: spec, Hash: hash, State: preparing, Version: 1, BootID: d.boot, Created: time.Now().UTC(),
 	}
+	if _, err := lookupAccount(spec.User); err == nil && len(spec.URIs) == 0 {
+		// Nothing to prepare, so a record less to write.
+		r.State = ready
+	}
 	if err := d.store.save(r, false); err != nil {
 		return protocol.Status{}, fail(protocol.CodeInternal, "%v; free disk space or mend the data directory", err)
 	}

@@ -39,6 +39,7 @@ type task struct {
 	// Only the loop touches these.
 	rec           *record
 	main          *procid.Process
+	saved         bool // the next state is in the record on disk already
 	cancelPrepare context.CancelFunc
 	prepareDone   chan struct{} // closed when no preparation works on the disk any more
 	deadline      *time.Timer
@@ -235,7 +236,10 @@ func (t *task) note(from, next protocol.State, m message) bool {
 	case evCommandOK:
 		r.AliveBy = now + int64(max(r.Spec.StartGrace, leastSettle))
 	case evAlive, evMainSpawned:
-		r.Pid, r.StartedAt = r.Main.Pid, time.Now().UTC()
+		r.Pid = r.Main.Pid
+		if r.StartedAt.IsZero() {
+			r.StartedAt = time.Now().UTC()
+		}
 	case evMainExited:
 		if m.who != r.Main {
 			return false
@@ -297,6 +301,11 @@ func describeExit(e protocol.Exit) string {
 // save makes the record durable against crashes and shows the new status.
 func (t *task) save() error {
 	t.rec.Version++
+	if t.saved {
+		t.saved = false
+		t.show()
+		return nil
+	}
 	err := t.d.store.save(t.rec, false)
 	t.show()
 	return err

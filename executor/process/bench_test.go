@@ -1,0 +1,61 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+// BenchmarkFloor is fork, exec and wait of a sleep, the least that a start can cost.
+func BenchmarkFloor(b *testing.B) {
+	for b.Loop() {
+		if err := exec.Command("sleep", "0").Run(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkStart is what a process task costs from the intent to RUNNING:
+// prepare, record, create, start, through the daemon's socket.
+func BenchmarkStart(b *testing.B) {
+	h := newHost(b)
+	r := h.runtime("group")
+	i := 0
+	for b.Loop() {
+		i++
+		task := h.task(r, fmt.Sprint(i), "sleep 60")
+		launch(b, r, task)
+		b.StopTimer()
+		if err := r.Stop(context.Background(), task.ID, 0); err != nil {
+			b.Fatal(err)
+		}
+		if err := r.Remove(context.Background(), task.ID); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}
+
+// BenchmarkStop is SIGTERM to "nothing left", of a process that obeys.
+func BenchmarkStop(b *testing.B) {
+	h := newHost(b)
+	r := h.runtime("group")
+	i := 0
+	for b.Loop() {
+		b.StopTimer()
+		i++
+		task := h.task(r, fmt.Sprint(i), "sleep 60")
+		launch(b, r, task)
+		b.StartTimer()
+		if err := r.Stop(context.Background(), task.ID, 10*time.Second); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		if err := r.Remove(context.Background(), task.ID); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}
