@@ -69,7 +69,7 @@ func (d *Deployment) HasTemplate() bool { return d.Spec.Template.Spec.Size() > 0
 // given name. It shares maps and slices with d.
 func (d *Deployment) Application(name string) *Application {
 	kind := KindApplication
-	if len(d.Spec.Template.Spec.Processes) > 0 {
+	if len(d.Spec.Template.Spec.Containers) == 0 {
 		kind = KindProcess
 	}
 	meta := d.Metadata

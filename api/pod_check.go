@@ -111,16 +111,15 @@ func (c *checker) template(kind Kind, t *PodTemplate) {
 	c.labels("spec.template.metadata.annotations", t.Metadata.Annotations)
 	s := &t.Spec
 	switch {
-	case len(s.Containers) > 0 && len(s.Processes) > 0:
-		c.fail(path, nil, "has both containers and processes; put them into two artifacts")
 	case s.Size() == 0 && kind == KindProcess:
 		c.fail(path+".processes", nil, "is required: at least one process")
 	case s.Size() == 0:
 		c.fail(path+".containers", nil, "is required: at least one container")
-	case kind == KindApplication && len(s.Processes) > 0:
-		c.fail(path+".processes", nil, "an application runs containers; write kind process to run processes")
-	case kind == KindProcess && len(s.Containers) > 0:
-		c.fail(path+".containers", nil, "kind process runs processes; write kind application to run containers")
+	// Either kind may hold both; which of them is what it is named for must be there.
+	case kind == KindApplication && len(s.Containers) == 0:
+		c.fail(path+".processes", nil, "an application runs containers, with or without processes; write kind process to run processes alone")
+	case kind == KindProcess && len(s.Processes) == 0:
+		c.fail(path+".containers", nil, "kind process runs processes, with or without containers; write kind application to run containers alone")
 	}
 	c.most(path, s.Size(), maxTasks, "tasks")
 	c.network(path, s)
@@ -137,7 +136,7 @@ func (c *checker) network(path string, s *PodSpec) {
 	if len(s.NodeSelector) > 0 {
 		c.warn(joinPath(path, "nodeSelector"), "has no effect; use constraint")
 	}
-	if len(s.Processes) > 0 && s.NetworkMode != "" && s.NetworkMode != NetworkHost {
+	if len(s.Containers) == 0 && s.NetworkMode != "" && s.NetworkMode != NetworkHost {
 		c.warn(joinPath(path, "networkMode"), "has no effect: processes always use the host's network")
 	}
 	if s.NetworkMode != "" {

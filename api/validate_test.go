@@ -69,7 +69,8 @@ func TestRules(t *testing.T) {
 		{"instances", `{"kind":"application","metadata":{"name":"a"},"spec":{"instance":-1,"template":{"spec":{"containers":[{"image":"i"}]}}}}`, []string{"spec.instance"}},
 		{"no tasks", `{"kind":"application","metadata":{"name":"a"}}`, []string{"spec.template.spec.containers"}},
 		{"no processes", `{"kind":"process","metadata":{"name":"a"}}`, []string{"spec.template.spec.processes"}},
-		{"both", `{"kind":"application","metadata":{"name":"a"},"spec":{"template":{"spec":{"containers":[{"image":"i"}],"processes":[{"procName":"p","startCmd":"s"}]}}}}`, []string{"spec.template.spec"}},
+		{"application of processes alone", `{"kind":"application","metadata":{"name":"a"},"spec":{"template":{"spec":{"processes":[{"procName":"p","startCmd":"s"}]}}}}`, []string{"spec.template.spec.processes"}},
+		{"one name for a container and a process", `{"kind":"application","metadata":{"name":"a"},"spec":{"template":{"spec":{"containers":[{"name":"x","image":"i"}],"processes":[{"name":"x","procName":"p","startCmd":"s"}]}}}}`, []string{"spec.template.spec.processes[0].name"}},
 		{"wrong kind of task", `{"kind":"process","metadata":{"name":"a"},"spec":{"template":{"spec":{"containers":[{"image":"i"}]}}}}`, []string{"spec.template.spec.containers"}},
 		{"same name twice", `{"kind":"application","metadata":{"name":"a"},"spec":{"template":{"spec":{"containers":[{"image":"i","name":"x"},{"image":"i","name":"x"}]}}}}`, []string{"spec.template.spec.containers[1].name"}},
 		{"network type", `{"kind":"application","metadata":{"name":"a"},"spec":{"template":{"spec":{"networkMode":"HOST|NONE","networkType":"cnx","containers":[{"image":"i"}]}}}}`, []string{"spec.template.spec.networkMode", "spec.template.spec.networkType"}},
@@ -353,5 +354,37 @@ func TestResourcesInNumbers(t *testing.T) {
 	want := []TaskEnvVar{{Name: "A", Value: "x${bcs.hostip}"}, {Name: "B", Value: "2000.000000", Literal: true}, {Name: "C", Value: "500.000000", Literal: true}}
 	if diff := cmp.Diff(want, env); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestBothKindsInOneTaskgroup: containers and processes may be together in every kind that runs something.
+func TestBothKindsInOneTaskgroup(t *testing.T) {
+	t.Parallel()
+	const spec = `"metadata":{"name":"a"},"spec":{"template":{"spec":{"networkMode":"BRIDGE","containers":[{"image":"i"}],"processes":[{"procName":"p","startCmd":"s"}]}}}}`
+	for kind, src := range map[Kind]string{
+		KindApplication: `{"kind":"application",` + spec, KindProcess: `{"kind":"process",` + spec, KindDeployment: `{"kind":"deployment",` + spec,
+	} {
+		// Strict: networkMode has its effect on the containers, so that there is no warning.
+		docs, warnings, err := Decode(strings.NewReader(src), "test", Options{Strict: true})
+		if err != nil || len(warnings) > 0 {
+			t.Errorf("%s: %v, warnings %v", kind, err, warnings)
+			continue
+		}
+		var pod *PodSpec
+		switch o := docs[0].Object.(type) {
+		case *Application:
+			pod = &o.Spec.Template.Spec
+		case *Deployment:
+			pod = &o.Spec.Template.Spec
+			if k := o.Application("a").GetKind(); k != KindApplication {
+				t.Errorf("a deployment with containers runs kind %s", k)
+			}
+		}
+		if names := pod.TaskNames(); len(names) != 2 || names[0] != "a" || names[1] != "p" {
+			t.Errorf("%s: tasks %v, the container is to be first", kind, names)
+		}
+	}
+	if k := decodeOne(t, `{`+spec).GetKind(); k != KindApplication {
+		t.Errorf("without a kind it is %s", k)
 	}
 }

@@ -47,7 +47,7 @@ func TestArtifacts(t *testing.T) {
 		}
 	}
 	t.Logf("all examples ask for %.1f cores and %.0f MiB", cpus, mem)
-	if cpus > 2 || mem > 500 {
+	if cpus > 2 || mem > 600 {
 		t.Errorf("%.1f cores and %.0f MiB are more than a small machine has", cpus, mem)
 	}
 	readme, err := os.ReadFile("README.md")
