@@ -50,8 +50,46 @@ func startMaster(t *testing.T, change func(*Flags)) *Master {
 	if err := m.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { m.Close() })
+	t.Cleanup(func() {
+		checkBooks(t, m)
+		m.Close()
+	})
 	return m
+}
+
+// checkBooks compares what is kept of resources with what tasks, executors and offers say.
+func checkBooks(t *testing.T, m *Master) {
+	m.loop.do(func() {
+		held := map[*framework]resource.List{}
+		for _, a := range m.agents {
+			busy := m.usedOn(a)
+			for _, o := range a.offers {
+				busy = busy.Add(o.resources...)
+				held[o.framework] = held[o.framework].Add(o.resources...)
+			}
+			if !a.free.Add(busy...).Equal(a.total) {
+				t.Errorf("agent %s: free %s and busy %s are not %s", a.id, a.free, busy, a.total)
+			}
+			for key, x := range a.executors {
+				f := m.frameworks[key.framework]
+				if f == nil {
+					t.Errorf("executor %v of no framework", key)
+					continue
+				}
+				held[f] = held[f].Add(x.resources...)
+			}
+		}
+		for _, f := range m.frameworks {
+			for _, x := range f.tasks {
+				if !x.released {
+					held[f] = held[f].Add(x.resources...)
+				}
+			}
+			if !f.held.Equal(held[f]) {
+				t.Errorf("framework %s: holds %s, the books say %s", f.id, held[f], f.held)
+			}
+		}
+	})
 }
 
 // records reads a stream in the background.

@@ -311,6 +311,26 @@ func TestNewAgentAtTheSameAddress(t *testing.T) {
 	}
 }
 
+// TestNewAgentAfterRestart: an agent that lost its work directory takes the
+// place of the one that the registry knows at its address.
+func TestNewAgentAfterRestart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	durable := func(f *Flags) { f.Registry, f.WorkDir = RegistryLog, dir }
+	m := startMaster(t, durable)
+	a := startAgent(t, m, nil)
+	m.Kill()
+	m = startMaster(t, durable)
+	if b := startAgent(t, m, nil); a.id == b.id {
+		t.Error("a new agent got an old id")
+	}
+	m.loop.do(func() {
+		if len(m.recovered) != 0 {
+			t.Errorf("still waiting for %v", m.recovered)
+		}
+	})
+}
+
 func TestRegistryFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

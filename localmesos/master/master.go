@@ -113,7 +113,8 @@ func masterInfo(id string, flags Flags) mesos.MasterInfo {
 	return info
 }
 
-// Start serves until Close or Kill. It returns at once; ctx gives values only.
+// Start serves until Close or Kill. It returns at once; ctx does not bound the
+// master's life, only its values are used.
 func (m *Master) Start(ctx context.Context) error {
 	ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.server = &http.Server{

@@ -78,10 +78,8 @@ func (m *Master) registerAgent(sub link.Subscribe, remote string) (agentSubscrip
 	switch {
 	case wasUnreachable:
 		message = cameBackUnreachable
-	case known:
-		// Tasks that this master took for lost when the stream broke.
-		message = cameBackUnknown
-	case !recovered:
+	case known || !recovered:
+		// Of a known agent this is about tasks that counted as lost when the stream broke.
 		message = cameBackUnknown
 	}
 	m.takeOver(a, sub, message)
@@ -112,6 +110,13 @@ func (m *Master) replaceAgentAt(info mesos.AgentInfo) {
 		if a.info.Hostname == info.Hostname && a.info.GetPort() == info.GetPort() && a.state == agentDisconnected {
 			m.count("slave_removals/reason_registered")
 			m.removeAgent(a, "a new agent registered at the same address")
+		}
+	}
+	for id, old := range m.recovered {
+		if old.Hostname == info.Hostname && old.GetPort() == info.GetPort() {
+			m.recordFailed("removal of agent "+id, m.registry.forget(id))
+			m.log.Info("agent will not come back: a new one registered at its address", "agent", id)
+			delete(m.recovered, id)
 		}
 	}
 }

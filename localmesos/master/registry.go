@@ -181,7 +181,8 @@ func (m *Master) recoverRegistry() {
 	}
 }
 
-// mustRecord ends the master's trust in itself: a change that is not on disk must not be acted on.
+// recordFailed logs a change that could not be written. The end of something is
+// acted on all the same: at worst the next master learns of it again.
 func (m *Master) recordFailed(what string, err error) bool {
 	if err == nil {
 		return false

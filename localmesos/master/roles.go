@@ -15,10 +15,10 @@ import (
 
 // roleView is what the endpoints show of a role.
 type roleView struct {
-	name            string
-	frameworks      []string
-	offered, used   resource.List
-	reservedToItSum resource.List
+	name          string
+	frameworks    []string
+	offered, used resource.List
+	reserved      resource.List
 }
 
 // roleViews are the roles that frameworks subscribe to, use, or have reserved.
@@ -53,7 +53,7 @@ func (m *Master) roleViews() []*roleView {
 		}
 		for role, l := range splitReserved(a.total).byRole {
 			v := view(role)
-			v.reservedToItSum = v.reservedToItSum.Add(l...)
+			v.reserved = v.reserved.Add(l...)
 		}
 	}
 	return slices.SortedFunc(maps.Values(views), func(a, b *roleView) int { return cmp.Compare(a.name, b.name) })
@@ -65,8 +65,8 @@ func (m *Master) rolesModel() any {
 	for _, v := range m.roleViews() {
 		roles = append(roles, object{
 			"name": v.name, "weight": wire.Double(1), "frameworks": nonNil(v.frameworks),
-			"resources": resourcesModel(v.offered.Add(v.used...)), "allocated": sparse(v.used), "offered": sparse(v.offered), "reserved": sparse(v.reservedToItSum),
-			"quota": object{"role": v.name, "guarantee": object{}, "limit": object{}, "consumed": sparse(v.used.Add(v.reservedToItSum...))},
+			"resources": resourcesModel(v.offered.Add(v.used...)), "allocated": sparse(v.used), "offered": sparse(v.offered), "reserved": sparse(v.reserved),
+			"quota": object{"role": v.name, "guarantee": object{}, "limit": object{}, "consumed": sparse(v.used.Add(v.reserved...))},
 		})
 	}
 	return object{"roles": roles}
