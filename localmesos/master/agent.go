@@ -265,7 +265,7 @@ func (m *Master) dropAgent(a *agent) {
 	}
 	for key, x := range a.executors {
 		if f := m.frameworks[key.framework]; f != nil {
-			f.held = f.held.Sub(x.resources...)
+			f.drop(a.id, x.resources)
 		}
 		delete(a.executors, key)
 	}

@@ -83,7 +83,7 @@ func (m *Master) candidates(total resource.List) []candidate {
 		if f.state != frameworkConnected {
 			continue
 		}
-		share[f] = dominantShare(f.held, total)
+		share[f] = dominantShare(f.total(), total)
 		for _, role := range f.roles() {
 			if !f.suppressed[role] {
 				out = append(out, candidate{f, role})

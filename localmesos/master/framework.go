@@ -27,8 +27,9 @@ type framework struct {
 	suppressed map[string]bool
 	filters    []filter
 	offers     map[string]*offer
-	// held is all that is offered to it or used by it, without allocation info.
-	held resource.List
+	// held is all that is offered to it or used by it, by agent, without
+	// allocation info: equal ports of two agents are not the same ports.
+	held map[string]resource.List
 	// lastOffered breaks ties of the allocation.
 	lastOffered uint64
 
@@ -92,7 +93,7 @@ func (f *framework) step(e frameworkEvent) bool {
 func (m *Master) newFramework(id string, info mesos.FrameworkInfo, state frameworkState) *framework {
 	info.ID = &mesos.FrameworkID{Value: id}
 	f := &framework{
-		id: id, info: info, state: state, suppressed: map[string]bool{}, offers: map[string]*offer{},
+		id: id, info: info, state: state, suppressed: map[string]bool{}, offers: map[string]*offer{}, held: map[string]resource.List{},
 		tasks: map[string]*task{}, unreachable: map[string]*task{}, registered: time.Now(),
 	}
 	m.frameworks[id] = f
@@ -115,6 +116,27 @@ func (f *framework) has(c mesos.FrameworkInfo_Capability_Type) bool {
 
 func hasCapability(info mesos.FrameworkInfo, c mesos.FrameworkInfo_Capability_Type) bool {
 	return slices.ContainsFunc(info.Capabilities, func(x mesos.FrameworkInfo_Capability) bool { return x.Type == c })
+}
+
+// take adds resources of an agent to what the framework has.
+func (f *framework) take(agentID string, resources resource.List) {
+	f.held[agentID] = f.held[agentID].Add(resources...)
+}
+
+// drop takes resources of an agent from what the framework has.
+func (f *framework) drop(agentID string, resources resource.List) {
+	if f.held[agentID] = f.held[agentID].Sub(resources...); f.held[agentID].Empty() {
+		delete(f.held, agentID)
+	}
+}
+
+// total is all that the framework has, for people: ranges of several agents run together.
+func (f *framework) total() resource.List {
+	var out resource.List
+	for _, l := range f.held {
+		out = out.Add(l...)
+	}
+	return out
 }
 
 // roles are those that the framework subscribes to.

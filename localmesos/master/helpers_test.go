@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -59,37 +60,62 @@ func startMaster(t *testing.T, change func(*Flags)) *Master {
 
 // checkBooks compares what is kept of resources with what tasks, executors and offers say.
 func checkBooks(t *testing.T, m *Master) {
+	t.Helper()
 	m.loop.do(func() {
-		held := map[*framework]resource.List{}
-		for _, a := range m.agents {
-			busy := m.usedOn(a)
-			for _, o := range a.offers {
-				busy = busy.Add(o.resources...)
-				held[o.framework] = held[o.framework].Add(o.resources...)
-			}
-			if !a.free.Add(busy...).Equal(a.total) {
-				t.Errorf("agent %s: free %s and busy %s are not %s", a.id, a.free, busy, a.total)
-			}
-			for key, x := range a.executors {
-				f := m.frameworks[key.framework]
-				if f == nil {
-					t.Errorf("executor %v of no framework", key)
-					continue
-				}
-				held[f] = held[f].Add(x.resources...)
-			}
-		}
-		for _, f := range m.frameworks {
-			for _, x := range f.tasks {
-				if !x.released {
-					held[f] = held[f].Add(x.resources...)
-				}
-			}
-			if !f.held.Equal(held[f]) {
-				t.Errorf("framework %s: holds %s, the books say %s", f.id, held[f], f.held)
-			}
+		for _, wrong := range audit(m) {
+			t.Error(wrong)
 		}
 	})
+}
+
+// audit returns what does not add up.
+func audit(m *Master) (wrong []string) {
+	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	held := map[*framework]map[string]resource.List{}
+	hold := func(f *framework, a *agent, l resource.List) {
+		if held[f] == nil {
+			held[f] = map[string]resource.List{}
+		}
+		held[f][a.id] = held[f][a.id].Add(l...)
+	}
+	for _, a := range m.agents {
+		busy := m.usedOn(a)
+		for _, o := range a.offers {
+			busy = busy.Add(o.resources...)
+			hold(o.framework, a, o.resources)
+			if m.offers[o.id] != o || o.framework.offers[o.id] != o {
+				bad("offer %s is not known everywhere", o.id)
+			}
+		}
+		if !a.free.Add(busy...).Equal(a.total) {
+			bad("agent %s: free %s and busy %s are not %s", a.id, a.free, busy, a.total)
+		}
+		for key, x := range a.executors {
+			f := m.frameworks[key.framework]
+			if f == nil {
+				bad("executor %v of no framework", key)
+				continue
+			}
+			hold(f, a, x.resources)
+		}
+	}
+	for _, f := range m.frameworks {
+		for id, x := range f.tasks {
+			if !x.released {
+				hold(f, x.agent, x.resources)
+			}
+			if m.agents[x.agentID] != x.agent {
+				bad("task %s is on an agent that is not there", id)
+			}
+		}
+		if !maps.EqualFunc(f.held, held[f], resource.List.Equal) {
+			bad("framework %s: holds %s, the books say %s", f.id, held[f], f.held)
+		}
+		if f.state == frameworkRemoved || (f.state != frameworkConnected && len(f.offers) > 0) {
+			bad("framework %s in state %d holds %d offers", f.id, f.state, len(f.offers))
+		}
+	}
+	return wrong
 }
 
 // records reads a stream in the background.

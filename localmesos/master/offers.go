@@ -46,13 +46,13 @@ func (m *Master) newOffer(f *framework, a *agent, role string, resources resourc
 // take moves resources from an agent's free ones to a framework.
 func (m *Master) take(f *framework, a *agent, resources resource.List) {
 	a.free = a.free.Sub(resources...)
-	f.held = f.held.Add(resources...)
+	f.take(a.id, resources)
 }
 
 // release gives resources back to their agent.
 func (m *Master) release(f *framework, a *agent, resources resource.List) {
 	a.free = a.free.Add(resources...)
-	f.held = f.held.Sub(resources...)
+	f.drop(a.id, resources)
 }
 
 // forgetOffer ends an offer without giving its resources back.

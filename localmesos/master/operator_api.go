@@ -148,7 +148,7 @@ func (m *Master) getFrameworks() *apimaster.Response_GetFrameworks {
 		connected := f.state == frameworkConnected
 		x := apimaster.Response_GetFrameworks_Framework{
 			FrameworkInfo: f.info, Active: connected, Connected: connected, Recovered: f.state == frameworkRecovered,
-			RegisteredTime: &mesos.TimeInfo{Nanoseconds: f.registered.UnixNano()}, AllocatedResources: f.held.Downgraded(),
+			RegisteredTime: &mesos.TimeInfo{Nanoseconds: f.registered.UnixNano()}, AllocatedResources: f.total().Downgraded(),
 		}
 		for _, o := range f.offers {
 			x.Offers = append(x.Offers, o.message())

@@ -157,7 +157,7 @@ func (m *Master) takeOver(a *agent, sub link.Subscribe, message string) {
 	for key, x := range a.executors {
 		if !there[key] {
 			if f := m.frameworks[key.framework]; f != nil {
-				f.held = f.held.Sub(x.resources...)
+				f.drop(a.id, x.resources)
 			}
 			delete(a.executors, key)
 		}

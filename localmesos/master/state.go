@@ -114,7 +114,7 @@ func (m *Master) frameworkModel(f *framework) object {
 		"checkpoint": f.info.GetCheckpoint(), "hostname": f.info.GetHostname(), "webui_url": f.info.GetWebUiURL(), "capabilities": capabilities,
 		"active": f.state == frameworkConnected, "connected": f.state == frameworkConnected, "recovered": f.state == frameworkRecovered,
 		"registered_time": seconds(f.registered), "unregistered_time": wire.Double(0), "offer_constraints": object{},
-		"resources": resourcesModel(f.held), "used_resources": resourcesModel(f.held.Sub(offered...)), "offered_resources": resourcesModel(offered),
+		"resources": resourcesModel(f.total()), "used_resources": resourcesModel(f.used()), "offered_resources": resourcesModel(offered),
 		"tasks": taskModels(sortedTasks(f.tasks)), "completed_tasks": taskModels(f.completed), "unreachable_tasks": taskModels(sortedTasks(f.unreachable)),
 		"executors": executors, "offers": offers,
 	}
@@ -134,6 +134,20 @@ func (m *Master) frameworkModel(f *framework) object {
 	}
 	if !f.unregistered.IsZero() {
 		out["unregistered_time"] = seconds(f.unregistered)
+	}
+	return out
+}
+
+// used is what the framework has and is not only offered, for people.
+func (f *framework) used() resource.List {
+	var out resource.List
+	for id, l := range f.held {
+		for _, o := range f.offers {
+			if o.agent.id == id {
+				l = l.Sub(o.resources...)
+			}
+		}
+		out = out.Add(l...)
 	}
 	return out
 }
