@@ -42,6 +42,7 @@ type Agent struct {
 	launcher *container.Launcher
 	loop     *loop
 	work     sync.WaitGroup // every goroutine but the server's
+	orphans  sync.WaitGroup // those of work that end containers found at the start
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	started  time.Time
@@ -199,6 +200,9 @@ var errClosed = errors.New("the agent is closed")
 func (a *Agent) Close() error {
 	a.stopExecutors(false)
 	a.end(errClosed)
+	if a.launcher != nil {
+		a.launcher.Close()
+	}
 	return nil
 }
 
@@ -216,6 +220,7 @@ func (a *Agent) Shutdown(ctx context.Context) error {
 	err := a.store.ForgetAgent()
 	a.unregister()
 	a.end(errClosed)
+	a.launcher.Close()
 	return errors.Join(err, ctx.Err())
 }
 
@@ -249,6 +254,7 @@ func (a *Agent) stopExecutors(all bool) {
 	if !ok {
 		return
 	}
+	a.orphans.Wait()
 	// The grace period is that of the executors; more is for the killing itself.
 	const slack = 10 * time.Second
 	select {

@@ -450,14 +450,14 @@ func TestStateTables(t *testing.T) {
 		}
 	}
 	tasks := map[taskPhase]string{
-		queued:   "launched,launched,ended,-",
-		launched: "launched,launched,ended,-",
-		ended:    "-,-,-,done",
-		done:     "-,-,-,-",
+		queued:   "launched,-,launched,ended,-",
+		launched: "launched,queued,launched,ended,-",
+		ended:    "-,-,-,-,done",
+		done:     "-,-,-,-,-",
 	}
 	for from, line := range tasks {
 		var got []string
-		for _, ev := range []taskEvent{delivered, updated, endUpdated, acknowledged} {
+		for _, ev := range []taskEvent{delivered, undelivered, updated, endUpdated, acknowledged} {
 			x := &task{phase: from}
 			if x.step(ev) {
 				got = append(got, string(x.phase))

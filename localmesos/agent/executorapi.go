@@ -165,31 +165,31 @@ func (a *Agent) subscribe(e *executor, s *xexec.Call_Subscribe, stream *wire.Str
 			a.log.Error("an update could not be recorded; the executor will send it again", "executor", e.key(), "error", err)
 		}
 	}
-	a.settleInherited(e, s.UnacknowledgedTasks)
+	a.settleUnknown(e, s.UnacknowledgedTasks)
 	a.deliver(e)
 	for _, t := range e.order {
-		if k := t.kill; k != nil {
-			t.kill = nil
-			if t.live() {
-				a.sendKill(e, k)
-			}
+		if t.kill != nil && t.live() {
+			a.sendKill(e, t.kill)
 		}
 	}
 	return nil
 }
 
-// settleInherited ends the tasks that an earlier agent took and did not hand
-// over before it died: the executor knows nothing of them.
-func (a *Agent) settleInherited(e *executor, known []mesos.TaskInfo) {
+// settleUnknown deals with the tasks that the executor should have and does
+// not know: those that got lost with its last connection come again; those that
+// an earlier agent took, and did not hand over before it died, end.
+func (a *Agent) settleUnknown(e *executor, known []mesos.TaskInfo) {
 	for _, t := range e.order {
-		if !t.inherited {
-			continue
-		}
+		inherited := t.inherited
 		t.inherited = false
 		if t.phase != launched || t.state != mesos.TASK_STAGING {
 			continue
 		}
 		if slices.ContainsFunc(known, func(k mesos.TaskInfo) bool { return k.TaskID.Value == t.id() }) {
+			continue
+		}
+		if !inherited {
+			t.step(undelivered)
 			continue
 		}
 		s := status{mesos.TASK_LOST, mesos.REASON_AGENT_RESTARTED, "Task launched during agent restart"}

@@ -18,6 +18,7 @@ import (
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
+	"tandem/localmesos/agent/internal/container"
 	"tandem/localmesos/cmdexec"
 	"tandem/localmesos/internal/wire"
 	"tandem/localmesos/link"
@@ -26,13 +27,17 @@ import (
 func TestMain(m *testing.M) {
 	switch script := os.Getenv("AGENT_TEST_EXECUTOR"); script {
 	case "":
-		os.Exit(m.Run())
+		code := m.Run()
+		container.NewLauncher(testCgroup).Close()
+		os.Exit(code)
 	case "command":
 		os.Exit(cmdexec.Main())
 	default:
 		executorMain(script)
 	}
 }
+
+const testCgroup = "mesos-agent-test"
 
 // patience is how long a test waits for what must come.
 const patience = 20 * time.Second
@@ -181,7 +186,7 @@ func testFlags(t *testing.T, m *fakeMaster) Flags {
 	f.Attributes = "zone:a;slots:4;window:[1-5,8-9]"
 	f.ExecutorShutdownGracePeriod = 2 * time.Second
 	f.ExecutorReregistrationTimeout = 500 * time.Millisecond
-	f.CgroupsRoot = "mesos-agent-test"
+	f.CgroupsRoot = testCgroup
 	f.CommandExecutor = []string{os.Args[0]}
 	f.Logger = slog.New(slog.NewTextHandler(&testLog{t: t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	return f

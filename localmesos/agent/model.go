@@ -73,7 +73,9 @@ type task struct {
 	state    mesos.TaskState
 	phase    taskPhase
 	statuses []mesos.TaskStatus
-	kill     *link.Kill // asked for while the executor was not connected
+	// kill is the last that was asked for; the executor gets it again when it
+	// subscribes again, because it may have been lost with the connection.
+	kill *link.Kill
 	// inherited tells that the task was launched by an earlier agent.
 	inherited bool
 }
@@ -137,6 +139,7 @@ type taskEvent string
 
 const (
 	delivered    taskEvent = "delivered"
+	undelivered  taskEvent = "not known to its executor"
 	updated      taskEvent = "updated"
 	endUpdated   taskEvent = "updated to a terminal state"
 	acknowledged taskEvent = "terminal state acknowledged"
@@ -145,7 +148,7 @@ const (
 // taskTable says what follows; what it does not say does not happen.
 var taskTable = map[taskPhase]map[taskEvent]taskPhase{
 	queued:   {delivered: launched, updated: launched, endUpdated: ended},
-	launched: {delivered: launched, updated: launched, endUpdated: ended},
+	launched: {delivered: launched, undelivered: queued, updated: launched, endUpdated: ended},
 	ended:    {acknowledged: done},
 	done:     {},
 }

@@ -191,7 +191,7 @@ func (a *Agent) recoverExecutor(fw *framework, id string, containers map[string]
 	e.vanished = true
 	gone := e.container
 	e.container = nil
-	a.work.Go(func() { a.discard(gone, rec.Container) })
+	a.discardBeside(gone, rec.Container)
 	a.loop.post(func() { a.exited(e, container.StatusUnknown) })
 	return nil
 }
@@ -233,7 +233,17 @@ func (a *Agent) endOrphan(rec store.Container) {
 		return
 	}
 	a.log.Info("an orphaned container is ended", "container", rec.Run.Container, "executor", rec.Run.Executor)
-	a.work.Go(func() { a.discard(c, rec.Run.Container) })
+	a.discardBeside(c, rec.Run.Container)
+}
+
+// discardBeside ends a container of the past beside the start; an orderly end
+// of the agent waits for it.
+func (a *Agent) discardBeside(c *container.Container, id string) {
+	a.orphans.Add(1)
+	a.work.Go(func() {
+		defer a.orphans.Done()
+		a.discard(c, id)
+	})
 }
 
 // afterRecovery waits for the executors that may be alive, for the whole time

@@ -238,6 +238,7 @@ func TestAnotherBoot(t *testing.T) {
 	waitRegistered(t, a)
 	m.running(runOf(true, "x1", "ok", "t1"))
 	id := processes(t, a)["x1"]
+	container := runID(a, "x1").Container
 	b := restart(t, a, func() {
 		s, err := store.Open(f.WorkDir, f.Logger)
 		if err != nil {
@@ -254,7 +255,15 @@ func TestAnotherBoot(t *testing.T) {
 	if err := b.Err(); err != nil {
 		t.Error(err)
 	}
-	killProcess(t, id) // of this boot after all
+	// It is of this boot after all.
+	c, err := b.launcher.Find(container, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Destroy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	c.Close()
 }
 
 func TestDamagedCheckpoints(t *testing.T) {

@@ -36,9 +36,8 @@ func (a *Agent) killTask(k *link.Kill) {
 		a.log.Warn("a kill is ignored: the task is ending", "executor", e.key(), "task", k.TaskID)
 	case t.phase == queued:
 		a.killQueued(e, t)
-	case e.stream == nil:
-		t.kill = k
 	default:
+		t.kill = k
 		a.sendKill(e, k)
 	}
 }
