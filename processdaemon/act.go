@@ -56,7 +56,7 @@ func (t *task) emptied() bool {
 	if !t.empty() {
 		return false
 	}
-	t.fire(message{ev: evEmpty})
+	t.happen(message{ev: evEmpty})
 	return true
 }
 
@@ -130,18 +130,18 @@ func (t *task) start() {
 	})
 	if err != nil {
 		r.Main, r.Command, r.StartedAt = procid.Identity{}, procid.Identity{}, time.Time{}
-		t.fire(message{ev: evSpawnFailed, failure: fmt.Sprintf("process %q: %v", r.Spec.Name, err)})
+		t.happen(message{ev: evSpawnFailed, failure: fmt.Sprintf("process %q: %v", r.Spec.Name, err)})
 		return
 	}
 	if r.Spec.PidFile == "" {
 		r.MainShell = shell
 		t.watchMain(p)
 		t.saved = true
-		t.fire(message{ev: evMainSpawned})
+		t.happen(message{ev: evMainSpawned})
 		return
 	}
 	t.watchCommand(p, evCommandOK, evCommandFailed, fmt.Sprintf("startCmd %q", r.Spec.StartCmd))
-	t.fire(message{ev: evCommandSpawned})
+	t.happen(message{ev: evCommandSpawned})
 }
 
 // run starts a command of the artifact as the task's user in its group.
@@ -242,7 +242,7 @@ func (t *task) runStopCommand() {
 	p, _, err := t.run(t.rec.Spec.StopCmd, "stopCmd", func(procid.Identity, bool) error { return nil })
 	if err != nil {
 		t.log.Warn("the stop command cannot be run; SIGTERM follows", "err", err)
-		t.fire(message{ev: evStopCmdFailed})
+		t.happen(message{ev: evStopCmdFailed})
 		return
 	}
 	t.watchCommand(p, evStopCmdOK, evStopCmdFailed, "stopCmd")

@@ -278,6 +278,7 @@ func TestFaultSubreaperKnowsExitCode(t *testing.T) {
 // the whole life of a task. Whatever the point: the start command has run exactly
 // once, the task is stopped, and nothing is left.
 func TestFaultEveryPoint(t *testing.T) {
+	t.Parallel()
 	points := []string{"processdaemon/prepare", "processdaemon/spawned", "processdaemon/recorded", "processdaemon/removing", "processdaemon/remove", "fetch/unpacked"}
 	for _, s := range []protocol.State{preparing, ready, starting, settling, running, stopping, terminating, draining, killing, ended, deleted} {
 		points = append(points, "processdaemon/save/"+string(s), "processdaemon/saved/"+string(s))
@@ -344,11 +345,11 @@ func faultAt(t *testing.T, kind, points string) {
 			return ran() > 0 || st.State == ended
 		})
 	}
-	if st.State == running {
-		// As it should be.
-	} else if !strings.Contains(points, "recorded") && !strings.Contains(points, "saved/starting") && !strings.Contains(points, "saved/running") && !strings.Contains(points, "save/running") {
+	switch {
+	case st.State == running:
+	case !strings.Contains(points, "recorded") && !strings.Contains(points, "saved/running") && !strings.Contains(points, "saved/starting"):
 		t.Errorf("ended: %+v %+v", st, st.Exit)
-	} else if st.Exit != nil && st.Exit.Known {
+	case st.Exit != nil && st.Exit.Known:
 		t.Errorf("an unseen end with an exit code: %+v", st.Exit)
 	}
 	p.must("stop", func(ctx context.Context) error { _, err := p.c.Stop(ctx, "a", 200*time.Millisecond); return err })

@@ -23,6 +23,7 @@ func TestForegroundExitCode(t *testing.T) {
 		"signal": {"kill -9 $$", protocol.Exit{Known: true, Signal: 9}},
 	} {
 		t.Run(id, func(t *testing.T) {
+			t.Parallel()
 			run(t, d, spec(d, id, c.cmd))
 			st := awaitState(t, d, id, ended)
 			if st.Exit == nil || *st.Exit != c.want || st.Failure != "" || !st.Started() {

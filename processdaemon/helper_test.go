@@ -2,7 +2,6 @@ package processdaemon
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -23,8 +22,6 @@ func (w testWriter) Write(p []byte) (int, error) {
 	w.t.Logf("%s", p)
 	return len(p), nil
 }
-
-var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
 // publicTemp is a directory that other users may enter, which t.TempDir is not.
 func publicTemp(t testing.TB) string {

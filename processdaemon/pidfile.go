@@ -102,7 +102,7 @@ func (t *task) readPidFile() {
 		t.log.Error("the record cannot be written", "err", err)
 	}
 	if t.rec.Spec.StartGrace <= 0 {
-		t.fire(message{ev: evAlive})
+		t.happen(message{ev: evAlive})
 	}
 }
 
@@ -113,16 +113,20 @@ func (t *task) checkPidFile() {
 		return
 	}
 	if t.main != nil {
-		t.fire(message{ev: evAlive})
+		t.happen(message{ev: evAlive})
 		return
 	}
 	_, err := t.findMain()
 	if err == nil {
 		err = errors.New("its process came too late")
 	}
-	t.fire(message{ev: evNotAlive, failure: fmt.Sprintf(
-		"process %q: pidFile %s: %v (%v after startCmd %q succeeded); let the start command write the pid of the process, raise startGracePeriod, or leave pidFile out if it stays in the foreground%s",
-		t.rec.Spec.Name, t.rec.Spec.PidFile, err, max(t.rec.Spec.StartGrace, leastSettle).Round(time.Millisecond), t.rec.Spec.StartCmd, t.lastWords())})
+	how := "succeeded"
+	if t.rec.CommandUnseen {
+		how = "ended while the process daemon was restarted, nobody knows how"
+	}
+	t.happen(message{ev: evNotAlive, failure: fmt.Sprintf(
+		"process %q: pidFile %s: %v (%v after startCmd %q %s); let the start command write the pid of the process, raise startGracePeriod, or leave pidFile out if it stays in the foreground%s",
+		t.rec.Spec.Name, t.rec.Spec.PidFile, err, max(t.rec.Spec.StartGrace, leastSettle).Round(time.Millisecond), t.rec.Spec.StartCmd, how, t.lastWords())})
 }
 
 func describeStatus(st procid.Status) string {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,7 +35,7 @@ func TestPidFileDaemon(t *testing.T) {
 	s := pidFileSpec(t, d, "a", "exec sleep 60")
 	run(t, d, s)
 	st := awaitState(t, d, "a", running)
-	if got := strings.TrimSpace(read(t, filepath.Join(s.WorkPath, "app.pid"))); got != fmt.Sprint(st.Pid) {
+	if got := strings.TrimSpace(read(t, filepath.Join(s.WorkPath, "app.pid"))); got != strconv.Itoa(st.Pid) {
 		t.Errorf("pid %d, file %s", st.Pid, got)
 	}
 	// Its end is noticed through the pidfd, and the file is not looked at again.

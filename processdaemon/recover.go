@@ -91,6 +91,7 @@ func (t *task) takeUp() {
 			t.log.Error("deletion cannot be completed", "err", err)
 		}
 		return
+	default:
 	}
 	t.takeUpMain()
 	switch r.State {
@@ -103,6 +104,8 @@ func (t *task) takeUp() {
 		if err := t.group.Kill(); err != nil {
 			t.log.Error("cannot kill the task; it is tried again", "err", err)
 		}
+	default:
+		// The deadlines and the watchers do the rest.
 	}
 }
 
@@ -126,7 +129,7 @@ func (t *task) takeUpMain() {
 		// The end is told after the start.
 		return
 	}
-	t.fire(message{ev: evMainExited, who: r.Main, exit: protocol.Exit{}})
+	t.happen(message{ev: evMainExited, who: r.Main, exit: protocol.Exit{}})
 }
 
 // takeUpStart resolves a start that the end of the daemon interrupted.
@@ -134,15 +137,15 @@ func (t *task) takeUpStart() {
 	r := t.rec
 	switch {
 	case !r.Main.IsZero():
-		t.fire(message{ev: evMainSpawned})
+		t.happen(message{ev: evMainSpawned})
 		if t.main == nil {
-			t.fire(message{ev: evMainExited, who: r.Main, exit: protocol.Exit{}})
+			t.happen(message{ev: evMainExited, who: r.Main, exit: protocol.Exit{}})
 		}
 	case !r.Command.IsZero():
 		p, err := procid.Open(r.Command)
 		if err != nil {
 			// It has ended; whether well, shows in the pid file.
-			t.fire(message{ev: evCommandOK})
+			t.happen(message{ev: evCommandOK, unseen: true})
 			return
 		}
 		t.watchCommand(p, evCommandOK, evCommandFailed, fmt.Sprintf("startCmd %q", r.Spec.StartCmd))
@@ -163,6 +166,6 @@ func (t *task) takeUpStart() {
 				t.log.Error("cannot clear an interrupted start", "err", err)
 			}
 		}
-		t.fire(message{ev: evSpawnFailed, failure: fmt.Sprintf("process %q: an interrupted start left processes that cannot be killed", r.Spec.Name)})
+		t.happen(message{ev: evSpawnFailed, failure: fmt.Sprintf("process %q: an interrupted start left processes that cannot be killed", r.Spec.Name)})
 	}
 }

@@ -84,7 +84,7 @@ func TestP2UserWithItsGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	// ls has 0, 1, 2 and the directory it reads.
-	if text != "Uid: 65534 65534 65534 65534 Gid: 65534 65534 65534 65534 Groups: 65534 CapEff: 0000000000000000 4 "+fmt.Sprint(min(65536, files.Max))+" 0 nobody" {
+	if text != "Uid: 65534 65534 65534 65534 Gid: 65534 65534 65534 65534 Groups: 65534 CapEff: 0000000000000000 4 "+strconv.FormatUint(min(65536, files.Max), 10)+" 0 nobody" {
 		t.Errorf("%s", text)
 	}
 	s = p.spec("b", "true")
@@ -359,7 +359,7 @@ func TestFilesAndSecrets(t *testing.T) {
 func TestOutputIsNotWrittenThroughLinksOrPipes(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
-	for i, make := range []func(path string) error{
+	for i, place := range []func(path string) error{
 		func(p string) error { return os.Symlink(filepath.Join(d.opts.Workspace, "victim"), p) },
 		func(p string) error { return syscall.Mkfifo(p, 0o644) },
 	} {
@@ -367,7 +367,7 @@ func TestOutputIsNotWrittenThroughLinksOrPipes(t *testing.T) {
 		if err := os.MkdirAll(s.Sandbox, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := make(filepath.Join(s.Sandbox, "stdout")); err != nil {
+		if err := place(filepath.Join(s.Sandbox, "stdout")); err != nil {
 			t.Fatal(err)
 		}
 		run(t, d, s)

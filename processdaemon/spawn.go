@@ -80,7 +80,7 @@ func (l *launch) spawnHeld(hold bool) (*procid.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := l.settle(pid, hold)
+	p, err := l.settle(pid, hold, dir != nil)
 	if err != nil {
 		if p != nil {
 			p.Close()
@@ -94,7 +94,7 @@ func (l *launch) spawnHeld(hold bool) (*procid.Process, error) {
 }
 
 // settle does everything that must come before the first instruction.
-func (l *launch) settle(pid int, held bool) (*procid.Process, error) {
+func (l *launch) settle(pid int, held, cloned bool) (*procid.Process, error) {
 	if held {
 		var ws unix.WaitStatus
 		for {
@@ -118,7 +118,11 @@ func (l *launch) settle(pid int, held bool) (*procid.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.group.Add(pid); err != nil {
+	join := l.group.Add
+	if cloned {
+		join = l.group.AddCloned
+	}
+	if err := join(pid); err != nil {
 		return p, err
 	}
 	if err := failpoint.Inject("processdaemon/spawned"); err != nil {

@@ -38,7 +38,9 @@ type record struct {
 
 	// Command is the start command of a task with a pid file.
 	Command procid.Identity `json:"command,omitzero"`
-	Main    procid.Identity `json:"main,omitzero"`
+	// CommandUnseen says that no daemon saw how the start command ended.
+	CommandUnseen bool            `json:"commandUnseen,omitempty"`
+	Main          procid.Identity `json:"main,omitzero"`
 	// MainShell says that the main process is a shell which the daemon added.
 	MainShell bool `json:"mainShell,omitempty"`
 	// Pid is the last main process, also after its end.

@@ -61,6 +61,7 @@ type message struct {
 	exit    protocol.Exit   // of a main process
 	who     procid.Identity // whose end this is
 	failure string
+	unseen  bool // the command ended and nobody saw how
 	signal  syscall.Signal
 	files   []protocol.File
 }
@@ -122,7 +123,7 @@ func (t *task) loop() {
 				m.reply <- err
 			}
 		case <-t.deadline.C:
-			t.fire(message{ev: evDeadline})
+			t.happen(message{ev: evDeadline})
 		case <-t.poll.C:
 			t.look()
 		}
@@ -185,6 +186,13 @@ func (t *task) handle(m message) error {
 	return nil
 }
 
+// happen is fire for what nobody asked for, so that nobody hears an error.
+func (t *task) happen(m message) {
+	if err := t.fire(m); err != nil {
+		t.log.Error("event failed", "event", m.ev, "err", err)
+	}
+}
+
 // fire takes one event through the table: record what will be done, then do it.
 func (t *task) fire(m message) error {
 	from := t.rec.State
@@ -234,6 +242,7 @@ func (t *task) note(from, next protocol.State, m message) bool {
 	case evPrepareFailed, evSpawnFailed, evCommandFailed, evNotAlive:
 		r.Failure = m.failure
 	case evCommandOK:
+		r.CommandUnseen = m.unseen
 		r.AliveBy = now + int64(max(r.Spec.StartGrace, leastSettle))
 	case evAlive, evMainSpawned:
 		r.Pid = r.Main.Pid
@@ -260,6 +269,8 @@ func (t *task) note(from, next protocol.State, m message) bool {
 		if r.FinishedAt.IsZero() {
 			r.FinishedAt = time.Now().UTC()
 		}
+	default:
+		// The others bring nothing.
 	}
 	if next == killing {
 		r.KillAgainAt = now + int64(killAgain)
@@ -283,6 +294,7 @@ func (t *task) noteStop(m message, now int64) {
 	switch r.State {
 	case preparing, ready, starting, settling:
 		r.Failure = fmt.Sprintf("process %q was stopped before its start was complete", r.Spec.Name)
+	default:
 	}
 }
 
@@ -333,7 +345,7 @@ func (t *task) look() {
 		return
 	}
 	if pollsEmpty[t.rec.State] && t.empty() {
-		t.fire(message{ev: evEmpty})
+		t.happen(message{ev: evEmpty})
 	}
 }
 
@@ -413,7 +425,7 @@ func (t *task) watchCommand(p *procid.Process, ok, failed event, what string) {
 		case err != nil:
 			// Started by an earlier daemon, so nobody can know. What counts is
 			// whether the process lives, and that is looked at next.
-			t.post(message{ev: ok})
+			t.post(message{ev: ok, unseen: true})
 		case st.Code == 0 && st.Signal == 0:
 			t.post(message{ev: ok})
 		default:

@@ -72,8 +72,7 @@ On SIGTERM or SIGINT it stops serving and leaves the processes running; the next
 data directory takes them up again, as it does after a crash. With --kill-on-exit it stops them first.
 
 Exit codes: 0 ended by a signal, 1 failure, 2 wrong flags.`,
-		Example: `  tandem-processd
-  tandem-processd --data-dir /srv/tandem --group mesos
+		Example: `  tandem-processd --data-dir /srv/tandem --group mesos
   tandem-processd --data-dir /tmp/t --socket /tmp/t/processd.sock --kill-on-exit`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -159,7 +160,7 @@ func TestFaultTermLeavesProcessesAndKillOnExitDoesNot(t *testing.T) {
 	}
 	if left, _ := filepath.Glob("/sys/fs/cgroup/*/tandem/*/*"); len(left) > 0 {
 		for _, l := range left {
-			if b, err := os.ReadFile(l + "/cgroup.procs"); err == nil && strings.Contains(string(b), fmt.Sprint(id.Pid)) {
+			if b, err := os.ReadFile(l + "/cgroup.procs"); err == nil && strings.Contains(string(b), strconv.Itoa(id.Pid)) {
 				t.Errorf("control group left: %s", l)
 			}
 		}

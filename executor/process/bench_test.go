@@ -2,8 +2,8 @@ package process
 
 import (
 	"context"
-	"fmt"
 	"os/exec"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -25,7 +25,7 @@ func BenchmarkStart(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		i++
-		task := h.task(r, fmt.Sprint(i), "sleep 60")
+		task := h.task(r, strconv.Itoa(i), "sleep 60")
 		launch(b, r, task)
 		b.StopTimer()
 		if err := r.Stop(context.Background(), task.ID, 0); err != nil {
@@ -46,7 +46,7 @@ func BenchmarkStop(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		i++
-		task := h.task(r, fmt.Sprint(i), "sleep 60")
+		task := h.task(r, strconv.Itoa(i), "sleep 60")
 		launch(b, r, task)
 		b.StartTimer()
 		if err := r.Stop(context.Background(), task.ID, 10*time.Second); err != nil {

@@ -298,13 +298,19 @@ func (r *Runtime) follow(ctx context.Context, st protocol.Status, done func(*pro
 
 // patiently repeats a call that may be repeated while the daemon does not answer.
 func (r *Runtime) patiently(ctx context.Context, call func() error) error {
+	var away error
 	for end := time.Now().Add(r.opt.Patience); ; {
 		err := call()
+		if err != nil && away != nil && ctx.Err() != nil {
+			// That time is up says less than what it was spent on.
+			return away
+		}
 		if !errors.Is(err, client.ErrUnavailable) || time.Now().After(end) {
 			return err
 		}
+		away = err
 		if pause(ctx) != nil {
-			return err
+			return away
 		}
 	}
 }

@@ -2,7 +2,6 @@ package process
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -285,7 +284,7 @@ func TestMessages(t *testing.T) {
 	if err := r.Create(t.Context(), missing); err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf(`process "redis": startCmd "./start.sh": no such file in workPath %s`, missing.Spec.Process.WorkPath)
+	want := `process "redis": startCmd "./start.sh": no such file in workPath ` + missing.Spec.Process.WorkPath
 	if _, err := r.Start(t.Context(), "missing"); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v", err)
 	}

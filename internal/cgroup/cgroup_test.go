@@ -194,6 +194,7 @@ func TestLimits(t *testing.T) {
 
 func TestParseMountinfo(t *testing.T) {
 	t.Parallel()
+	//nolint:dupword // mountinfo repeats itself
 	const text = `31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
 32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct
 33 31 0:30 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,release_agent=/lib/x,name=systemd

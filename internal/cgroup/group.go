@@ -118,11 +118,22 @@ func (g *Group) OpenForClone() (*os.File, error) {
 }
 
 // Add moves a process into the group, in every hierarchy where the group exists.
-func (g *Group) Add(pid int) error {
+func (g *Group) Add(pid int) error { return g.add(pid, false) }
+
+// AddCloned is Add for a process that was cloned into the group, see
+// OpenForClone: it moves it only where limits of their own hierarchies ask for
+// it. Every move waits for an RCU grace period in the kernel (the lock
+// cgroup_threadgroup_rwsem), which costs ten milliseconds and more.
+func (g *Group) AddCloned(pid int) error { return g.add(pid, true) }
+
+func (g *Group) add(pid int, cloned bool) error {
 	if g.tree.mode == ModeSession {
 		return nil
 	}
 	for _, h := range g.tree.hierarchies() {
+		if cloned && h == g.tree.track {
+			continue
+		}
 		err := writeFile(filepath.Join(g.dir(h), "cgroup.procs"), strconv.Itoa(pid))
 		if errors.Is(err, fs.ErrNotExist) && h != g.tree.track {
 			continue

@@ -99,6 +99,7 @@ func (u *unpacker) compressedTar(f io.Reader, k kind) error {
 		}
 		defer z.Close()
 		r = z
+	default:
 	}
 	// Headers are bounded too: an archive can consist of nothing else.
 	return u.tar(&bounded{u, r, &u.raw})
