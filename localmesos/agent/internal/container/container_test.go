@@ -14,6 +14,14 @@ import (
 	"tandem/internal/procid"
 )
 
+func TestMain(m *testing.M) {
+	code := m.Run()
+	NewLauncher(testCgroup).Close()
+	os.Exit(code)
+}
+
+const testCgroup = "mesos-container-test"
+
 func start(t *testing.T, l *Launcher, s Spec) *Container {
 	t.Helper()
 	if s.Dir == "" {
@@ -52,7 +60,7 @@ func sh(script string) Spec {
 
 func TestStatuses(t *testing.T) {
 	t.Parallel()
-	l := NewLauncher("mesos-container-test")
+	l := NewLauncher(testCgroup)
 	for script, want := range map[string]int32{"exit 0": 0, "exit 3": 3 << 8, "kill -9 $$": 137 << 8, "kill -15 $$": 143 << 8} {
 		c := start(t, l, sh(script))
 		if err := c.Release(); err != nil {
@@ -76,7 +84,7 @@ func TestStatuses(t *testing.T) {
 
 func TestArgvAndPath(t *testing.T) {
 	t.Parallel()
-	l := NewLauncher("mesos-container-test")
+	l := NewLauncher(testCgroup)
 	dir := t.TempDir()
 	c := start(t, l, Spec{Dir: dir, Program: "cat", Args: []string{"anything", "/proc/self/cmdline"}, Env: []string{"PATH=/nowhere:/usr/bin:/bin"}})
 	if err := c.Release(); err != nil {
@@ -109,7 +117,7 @@ func pidIn(t *testing.T, path string) procid.Identity {
 
 func TestDestroyFindsDaemons(t *testing.T) {
 	t.Parallel()
-	l := NewLauncher("mesos-container-test")
+	l := NewLauncher(testCgroup)
 	dir := t.TempDir()
 	s := sh(`(setsid sh -c 'echo $$ > daemon; exec sleep 600' &) ; sleep 600`)
 	s.Dir = dir
@@ -136,7 +144,7 @@ func TestDestroyFindsDaemons(t *testing.T) {
 
 func TestFindAgain(t *testing.T) {
 	t.Parallel()
-	l := NewLauncher("mesos-container-test")
+	l := NewLauncher(testCgroup)
 	s := sh("read x < fifo; exit 5")
 	s.Dir = t.TempDir()
 	if err := unix.Mkfifo(filepath.Join(s.Dir, "fifo"), 0o600); err != nil {
@@ -174,7 +182,7 @@ func TestWhatIsHeldBackDiesWithTheAgent(t *testing.T) {
 	dir := t.TempDir()
 	s := sh("echo $$ > ran")
 	s.Dir = dir
-	l := NewLauncher("mesos-container-test")
+	l := NewLauncher(testCgroup)
 	c := &Container{id: "held", group: l.tree.Group("held-" + filepath.Base(dir))}
 	if _, err := c.group.Create(noLimits); err != nil {
 		t.Fatal(err)
@@ -237,7 +245,7 @@ func TestUsers(t *testing.T) {
 	}
 	s := sh("id -un; id -G; grep CapEff /proc/self/status")
 	s.Dir, s.User = dir, u
-	c := start(t, NewLauncher("mesos-container-test"), s)
+	c := start(t, NewLauncher(testCgroup), s)
 	if err := c.Release(); err != nil {
 		t.Fatal(err)
 	}
