@@ -2,6 +2,7 @@ package master
 
 import (
 	"net/http"
+	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
@@ -9,6 +10,9 @@ import (
 	"tandem/localmesos/internal/wire"
 	"tandem/localmesos/link"
 )
+
+// answerTime is more than the answer to a call takes to be on its way.
+const answerTime = 20 * time.Millisecond
 
 // streamHeader names the subscription that a call belongs to.
 const streamHeader = "Mesos-Stream-Id"
@@ -29,7 +33,14 @@ func (m *Master) serveScheduler(w http.ResponseWriter, r *http.Request) {
 		m.serveSubscribe(w, r, &call)
 		return
 	}
-	if !m.loop.do(func() { e = m.handleCall(&call, r.Header.Values(streamHeader)) }) {
+	var held *wire.Stream
+	if !m.loop.do(func() {
+		if e = m.handleCall(&call, r.Header.Values(streamHeader)); e == nil && call.Type == scheduler.Call_ACKNOWLEDGE {
+			// The next update is two short trips away and must not overtake the answer.
+			held = m.frameworks[call.FrameworkID.Value].stream
+			held.Pause(answerTime)
+		}
+	}) {
 		wire.Text(w, http.StatusServiceUnavailable, "Service Unavailable")
 		return
 	}
@@ -38,11 +49,9 @@ func (m *Master) serveScheduler(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	wire.Accepted(w)
-	if call.Type == scheduler.Call_ACKNOWLEDGE {
-		// The agent hears of it when the answer is on its way: otherwise the
-		// next update, two short trips away, can overtake the answer.
+	if held != nil {
 		_ = http.NewResponseController(w).Flush()
-		m.loop.do(func() { m.passAcknowledgement(&call) })
+		held.Resume()
 	}
 }
 

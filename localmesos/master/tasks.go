@@ -153,8 +153,8 @@ func (m *Master) tell(f *framework, s mesos.TaskStatus) {
 	f.send(&scheduler.Event{Type: scheduler.Event_UPDATE, Update: &scheduler.Event_Update{Status: s}})
 }
 
-// acknowledge handles ACKNOWLEDGE: a task whose terminal update was meant is
-// done. passAcknowledgement follows.
+// acknowledge handles ACKNOWLEDGE: the agent is told, and a task whose
+// terminal update was meant is done.
 func (m *Master) acknowledge(f *framework, c *scheduler.Call_Acknowledge) {
 	a := m.agents[c.AgentID.Value]
 	ok := a != nil && a.state == agentConnected
@@ -165,16 +165,9 @@ func (m *Master) acknowledge(f *framework, c *scheduler.Call_Acknowledge) {
 	if t := f.tasks[c.TaskID.Value]; t != nil && t.agent == a && t.sent != nil && isTerminal(*t.sent) && bytes.Equal(t.sentUUID, c.UUID) {
 		m.removeTask(t)
 	}
-}
-
-// passAcknowledgement tells the agent. If this is lost the agent sends the update again.
-func (m *Master) passAcknowledgement(call *scheduler.Call) {
-	c := call.Acknowledge
-	if a := m.agents[c.AgentID.Value]; a != nil {
-		a.send(link.Event{Type: link.EventAcknowledge, Acknowledge: &link.Acknowledge{
-			FrameworkID: *call.FrameworkID, TaskID: c.TaskID.Value, UUID: c.UUID,
-		}})
-	}
+	a.send(link.Event{Type: link.EventAcknowledge, Acknowledge: &link.Acknowledge{
+		FrameworkID: mesos.FrameworkID{Value: f.id}, TaskID: c.TaskID.Value, UUID: c.UUID,
+	}})
 }
 
 // masterStatus makes a status of a known task with the master as its source. It has no uuid: it is not to be acknowledged.

@@ -19,6 +19,7 @@ type Stream struct {
 	queue   [][]byte
 	size    int
 	closed  bool
+	paused  time.Time // nothing is written before
 	wake    chan struct{}
 	done    chan struct{}
 	doneFix sync.Once
@@ -68,6 +69,21 @@ func (s *Stream) SendRecord(record []byte) bool {
 	return true
 }
 
+// Pause holds back what is queued until Resume, or for the given time at most.
+func (s *Stream) Pause(most time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = time.Now().Add(most)
+}
+
+// Resume ends a pause.
+func (s *Stream) Resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = time.Time{}
+	s.signal()
+}
+
 // Close ends the stream after what is queued has been written.
 func (s *Stream) Close() {
 	s.mu.Lock()
@@ -107,7 +123,7 @@ func (s *Stream) Serve(ctx context.Context, w http.ResponseWriter, header map[st
 		return
 	}
 	for {
-		batch, closed := s.take()
+		batch, closed, pause := s.take()
 		for _, b := range batch {
 			// Not every ResponseWriter has deadlines; then a stuck client ends with ctx.
 			_ = control.SetWriteDeadline(time.Now().Add(WriteTimeout))
@@ -121,12 +137,27 @@ func (s *Stream) Serve(ctx context.Context, w http.ResponseWriter, header map[st
 		if closed {
 			return
 		}
-		select {
-		case <-s.wake:
-		case <-ctx.Done():
+		if !s.wait(ctx, pause) {
 			return
 		}
 	}
+}
+
+// wait waits for something to do, or for the end of a pause; it returns false at the end of ctx.
+func (s *Stream) wait(ctx context.Context, pause time.Duration) bool {
+	var over <-chan time.Time
+	if pause > 0 {
+		timer := time.NewTimer(pause)
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case <-s.wake:
+	case <-over:
+	case <-ctx.Done():
+		return false
+	}
+	return true
 }
 
 // finish forbids further events and tells that the stream is over.
@@ -138,11 +169,15 @@ func (s *Stream) finish() {
 	s.doneFix.Do(func() { close(s.done) })
 }
 
-// take returns what is queued, and whether the stream ends after it.
-func (s *Stream) take() ([][]byte, bool) {
+// take returns what is queued, whether the stream ends after it, and how long
+// a pause still is, during which nothing is taken.
+func (s *Stream) take() ([][]byte, bool, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if pause := time.Until(s.paused); pause > 0 {
+		return nil, false, pause
+	}
 	batch := s.queue
 	s.queue, s.size = nil, 0
-	return batch, s.closed
+	return batch, s.closed, 0
 }

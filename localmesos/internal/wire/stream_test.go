@@ -85,6 +85,41 @@ func TestStreamDeliversAndEnds(t *testing.T) {
 	}
 }
 
+func TestStreamPauses(t *testing.T) {
+	t.Parallel()
+	s := NewStream(JSON)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.Serve(r.Context(), w, nil) }))
+	defer server.Close()
+	resp, err := http.Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	records := NewRecordReader(resp.Body)
+	next := func(begin func()) time.Duration {
+		began := time.Now()
+		begin()
+		s.SendRecord([]byte("x"))
+		if _, err := records.Next(); err != nil {
+			t.Fatal(err)
+		}
+		return time.Since(began)
+	}
+	const most = 50 * time.Millisecond
+	if d := next(func() { s.Pause(most) }); d < most {
+		t.Errorf("came after %v, paused for %v", d, most)
+	}
+	if d := next(func() { s.Pause(time.Minute); s.Resume() }); d > 10*time.Second {
+		t.Errorf("came after %v, though the pause was ended", d)
+	}
+	s.Pause(time.Minute)
+	s.Close()
+	s.Resume()
+	if _, err := records.Next(); !errors.Is(err, io.EOF) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
 func TestStreamDropsSlowReader(t *testing.T) {
 	t.Parallel()
 	s := NewStream(JSON)
