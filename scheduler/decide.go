@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	mesoslib "github.com/mesos/mesos-go/api/v1/lib"
 
@@ -19,6 +20,9 @@ import (
 
 // maxKillRetry bounds the pauses between KILLs of one taskgroup.
 const maxKillRetry = time.Minute
+
+// killsBeforeShutdown is how many KILLs an executor may leave unanswered.
+const killsBeforeShutdown = 2
 
 // generation is a digest of what a taskgroup is made of. A change of anything
 // else (the number of instances, the restart policy, constraints) leaves
@@ -63,7 +67,7 @@ func (l *loop) nextLook(sl *slot) time.Time {
 		return sl.NotBefore
 	case g.ended():
 		return time.Time{}
-	case !g.Unreachable.IsZero():
+	case !g.Unreachable.IsZero() && !l.waitsFor(sl):
 		return g.Unreachable.Add(l.s.o.ReplaceUnreachable)
 	case g.Kill != "":
 		return sl.killAgain
@@ -147,16 +151,21 @@ func (l *loop) forgetTasks(sl *slot) {
 
 func (l *loop) decideLive(sl *slot, wanted bool, now time.Time) {
 	g := sl.Group
-	if !wanted && g.Kill != killSurplus {
+	switch {
+	case !wanted && g.Kill != killSurplus:
 		l.kill(sl, killSurplus, now)
+	case g.Kill == "" && g.broken():
+		l.kill(sl, killRest, now)
+		// The executor ends the others by itself; this is for one that does not.
+		sl.killAgain = now.Add(l.s.o.KillRetry)
 	}
-	if !g.Unreachable.IsZero() {
+	if !g.Unreachable.IsZero() && !l.waitsFor(sl) {
 		end := g.Unreachable.Add(l.s.o.ReplaceUnreachable)
 		if end.After(now) {
 			l.wakeAt(end)
 		} else {
 			// Should it come back, it is unknown then, and is killed.
-			l.giveUp(sl, fmt.Sprintf("its agent %s was unreachable for %v", g.Hostname, l.s.o.ReplaceUnreachable), now)
+			l.giveUp(sl, mesoslib.TASK_LOST, fmt.Sprintf("its agent %s was unreachable for %v", g.Hostname, l.s.o.ReplaceUnreachable), now)
 			return
 		}
 	}
@@ -171,6 +180,10 @@ func (l *loop) decideLive(sl *slot, wanted bool, now time.Time) {
 		if !terminal(g.Tasks[i].State) {
 			l.calls = append(l.calls, mesos.Kill(g.Tasks[i].ID, g.AgentID, time.Duration(g.Grace)*time.Second))
 		}
+	}
+	if sl.kills++; sl.kills > killsBeforeShutdown {
+		// The executor does not answer: its agent ends it.
+		l.calls = append(l.calls, mesos.Shutdown(g.ID, g.AgentID))
 	}
 	if sl.killEvery == 0 {
 		// A task may take its whole grace; only then is a KILL likely to be lost.
@@ -187,17 +200,27 @@ func (l *loop) kill(sl *slot, why string, now time.Time) {
 	g := sl.Group
 	g.Kill = why
 	g.derive(now)
-	sl.killAgain, sl.killEvery = time.Time{}, 0
+	sl.killAgain, sl.killEvery, sl.kills = time.Time{}, 0, 0
 	l.saveSlot(sl)
 	l.event(sl.Owner, "info", "Killing", fmt.Sprintf("%s on %s (%s)", l.groupName(sl), g.Hostname, why))
 }
 
-// giveUp ends a taskgroup of which nobody knows anything any more.
-func (l *loop) giveUp(sl *slot, why string, now time.Time) {
+// waitsFor tells whether an unreachable taskgroup is waited for without an end:
+// when nothing would take its place, giving it up helps nobody.
+func (l *loop) waitsFor(sl *slot) bool {
+	o := l.objects[sl.Owner]
+	return o != nil && o.app != nil && restart.Kind(o.app.RestartPolicy.Policy) == restart.Never &&
+		sl.Group.Kill == "" && !sl.Group.Running.IsZero()
+}
+
+// giveUp ends a taskgroup that is not there any more, as far as anybody knows.
+func (l *loop) giveUp(sl *slot, state mesoslib.TaskState, why string, now time.Time) {
 	g := sl.Group
 	for i := range g.Tasks {
-		if t := &g.Tasks[i]; !terminal(t.State) {
-			t.State, t.Message, t.Changed = mesoslib.TASK_LOST, why, now
+		t := &g.Tasks[i]
+		delete(l.unanswered, t.ID)
+		if !terminal(t.State) {
+			t.State, t.Message, t.Changed = state, why, now
 		}
 	}
 	g.derive(now)
@@ -214,9 +237,10 @@ func (l *loop) decideEnded(o *object, sl *slot, wanted bool, now time.Time) {
 		sl.Group = nil
 		l.event(sl.Owner, "info", "Removed", fmt.Sprintf("%s has ended: %s", l.groupName(sl), g.State))
 		return
-	case g.Kill == killReplace, sl.Done && g.Generation != o.generation:
+	case g.Kill == killReplace, g.Kill == killSurplus, sl.Done && g.Generation != o.generation:
+		// Surplus and wanted: the instance is wanted again since it was killed.
 		l.clear(sl)
-		sl.Done, sl.Attempts, sl.NotBefore = false, 0, time.Time{}
+		sl.startAfresh()
 		l.saveSlot(sl)
 		return
 	case sl.Done:
@@ -253,6 +277,11 @@ func (l *loop) decideEnded(o *object, sl *slot, wanted bool, now time.Time) {
 	l.saveSlot(sl)
 }
 
+// startAfresh forgets what the restart policy has counted.
+func (s *slotRecord) startAfresh() {
+	s.Done, s.Attempts, s.NotBefore, s.Host, s.Retain = false, 0, time.Time{}, "", time.Time{}
+}
+
 func suffix(s string) string {
 	if s == "" {
 		return ""
@@ -260,11 +289,15 @@ func suffix(s string) string {
 	return ": " + clip(s, 300)
 }
 
+// clip shortens a text to n bytes, and does not cut a character in two.
 func clip(s string, n int) string {
-	if len(s) > n {
-		return s[:n] + "..."
+	if len(s) <= n {
+		return s
 	}
-	return s
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "..."
 }
 
 // clear makes room for the next taskgroup.
@@ -304,7 +337,7 @@ func (l *loop) replaceOutdated(o *object, now time.Time) {
 		case g == nil || g.Kill != "":
 			steady = false
 		case g.Generation == o.generation:
-			steady = steady && g.State == wire.Running
+			steady = steady && g.ready()
 		case g.State != wire.Running:
 			l.kill(sl, killReplace, now)
 			l.decideLive(sl, true, now)

@@ -34,7 +34,7 @@ func (l *loop) event(ref api.Ref, level, reason, text string) {
 	// Objects that are gone keep their history for a while, not for ever.
 	if len(h) > 2*len(l.objects)+1000 {
 		for r, events := range h {
-			if l.objects[r] == nil && time.Since(events[len(events)-1].Time) > time.Hour {
+			if l.objects[r] == nil && l.s.o.Now().Sub(events[len(events)-1].Time) > time.Hour {
 				delete(h, r)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -44,7 +45,48 @@ func (s *Scheduler) handler() http.Handler {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, &apiError{http.StatusNotFound, wire.Problem{Code: wire.CodeNotFound, Message: "no such path: " + r.Method + " " + r.URL.Path}})
 	})
-	return mux
+	return s.protect(mux)
+}
+
+// protect keeps web pages away: a browser on this machine would carry their
+// requests to an address that others cannot reach. Requests from other origins
+// change nothing, and where the API listens on a loopback address only, a Host
+// that is a name other than localhost may have been made to point here.
+func (s *Scheduler) protect(next http.Handler) http.Handler {
+	var local bool
+	if a, ok := s.api.Addr().(*net.TCPAddr); ok {
+		local = a.IP.IsLoopback()
+	}
+	origin := http.NewCrossOriginProtection()
+	origin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		writeError(w, &apiError{http.StatusForbidden, wire.Problem{Code: wire.CodeForbidden, Message: "requests of web pages of another origin are refused"}})
+	}))
+	next = origin.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
+		if local && net.ParseIP(strings.Trim(host, "[]")) == nil && !strings.EqualFold(host, "localhost") {
+			writeError(w, &apiError{http.StatusForbidden, wire.Problem{Code: wire.CodeForbidden, Message: fmt.Sprintf(
+				"host %q is refused: the API listens on a loopback address only; use that address, or --listen on another", host)}})
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// ask returns what f returns, run in the loop.
+func ask[T any](r *http.Request, l *loop, f func() (T, error)) (T, error) {
+	var out, none T
+	err := l.call(r.Context(), func() (err error) {
+		out, err = f()
+		return err
+	})
+	if err != nil {
+		return none, err // f may still be writing
+	}
+	return out, nil
 }
 
 // handle adapts a function that returns what is to be answered.
@@ -148,12 +190,8 @@ func (s *Scheduler) postApply(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer := wire.ApplyResponse{Warnings: warnings}
-	err = s.loop.call(r.Context(), func() (err error) {
-		answer.Changes, err = s.loop.apply(docs, req.DryRun)
-		return err
-	})
-	return answer, err
+	changes, err := ask(r, s.loop, func() ([]wire.Change, error) { return s.loop.apply(docs, req.DryRun) })
+	return wire.ApplyResponse{Changes: changes, Warnings: warnings}, err
 }
 
 func (s *Scheduler) postValidate(r *http.Request) (any, error) {
@@ -170,12 +208,9 @@ func (s *Scheduler) getObjects(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := []wire.Object{}
-	err = s.loop.call(r.Context(), func() error {
-		out = s.loop.listObjects(kind, r.URL.Query().Get("namespace"))
-		return nil
+	return ask(r, s.loop, func() ([]wire.Object, error) {
+		return s.loop.listObjects(kind, r.URL.Query().Get("namespace")), nil
 	})
-	return out, err
 }
 
 func (s *Scheduler) getObject(r *http.Request) (any, error) {
@@ -183,16 +218,13 @@ func (s *Scheduler) getObject(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out wire.Object
-	err = s.loop.call(r.Context(), func() error {
+	return ask(r, s.loop, func() (wire.Object, error) {
 		o := s.loop.objects[ref]
 		if o == nil {
-			return notFound(ref)
+			return wire.Object{}, notFound(ref)
 		}
-		out = s.loop.showObject(o)
-		return nil
+		return s.loop.showObject(o), nil
 	})
-	return out, err
 }
 
 func (s *Scheduler) deleteObject(r *http.Request) (any, error) {
@@ -206,6 +238,10 @@ func (s *Scheduler) postRestart(r *http.Request) (any, error) {
 func (s *Scheduler) postScale(r *http.Request) (any, error) {
 	var req wire.ScaleRequest
 	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+		var big *http.MaxBytesError
+		if errors.As(err, &big) {
+			return nil, err
+		}
 		return nil, badRequest("the request is no JSON of the form {\"replicas\": 3}: %v", err)
 	}
 	if req.Replicas < 0 || req.Replicas > api.MaxInstances {
@@ -233,30 +269,19 @@ func (s *Scheduler) getEvents(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := []wire.Event{}
-	err = s.loop.call(r.Context(), func() error {
-		out = append(out, s.loop.events.byObject[ref]...)
-		return nil
+	return ask(r, s.loop, func() ([]wire.Event, error) {
+		return append([]wire.Event{}, s.loop.events.byObject[ref]...), nil
 	})
-	return out, err
 }
 
 func (s *Scheduler) getTaskgroups(r *http.Request) (any, error) {
-	out := []wire.Taskgroup{}
-	err := s.loop.call(r.Context(), func() error {
-		out = s.loop.listGroups(r.URL.Query().Get("namespace"))
-		return nil
+	return ask(r, s.loop, func() ([]wire.Taskgroup, error) {
+		return s.loop.listGroups(r.URL.Query().Get("namespace")), nil
 	})
-	return out, err
 }
 
 func (s *Scheduler) getAgents(r *http.Request) (any, error) {
-	out := []wire.Agent{}
-	err := s.loop.call(r.Context(), func() error {
-		out = s.loop.listAgents()
-		return nil
-	})
-	return out, err
+	return ask(r, s.loop, func() ([]wire.Agent, error) { return s.loop.listAgents(), nil })
 }
 
 // getReady answers 200 once the scheduler is subscribed.

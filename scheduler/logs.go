@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -149,11 +150,10 @@ func (l *loop) findGroup(id string) *groupRecord {
 	return nil
 }
 
-// filesRead is the answer of an agent's /files/read.
-type filesRead struct {
-	Data   string `json:"data"`
-	Offset int64  `json:"offset"`
-}
+// agents is the client for agents and masters: they are asked directly, whatever proxy the environment names.
+var agents = &http.Client{Transport: &http.Transport{
+	DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second,
+}}
 
 func (s *logSource) ask(ctx context.Context, query url.Values) (*filesRead, error) {
 	ctx, cancel := context.WithTimeout(ctx, logAnswer)
@@ -163,7 +163,7 @@ func (s *logSource) ask(ctx context.Context, query url.Values) (*filesRead, erro
 	if err != nil {
 		return nil, fmt.Errorf("agent address %q: %w", s.agent, err)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := agents.Do(req)
 	if err != nil {
 		return nil, &apiError{http.StatusBadGateway, wire.Problem{Code: wire.CodeUnavailable, Message: fmt.Sprintf("agent %s: %v", s.agent, err)}}
 	}
@@ -190,7 +190,24 @@ func (s *logSource) read(ctx context.Context, offset int64, length int) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	return []byte(a.Data), nil
+	return a.Data, nil
+}
+
+// readFull reads again what an agent has left out: it may end a piece before a
+// character that is not whole. Less than asked for comes back when the file has become shorter.
+func (s *logSource) readFull(ctx context.Context, offset int64, length int) ([]byte, error) {
+	var out []byte
+	for len(out) < length {
+		piece, err := s.read(ctx, offset+int64(len(out)), length-len(out))
+		if err != nil {
+			return nil, err
+		}
+		if len(piece) == 0 {
+			break
+		}
+		out = append(out, piece...)
+	}
+	return out, nil
 }
 
 // tailOffset is where the last lines begin; it looks at most a few megabytes back.
@@ -206,7 +223,7 @@ func (s *logSource) tailOffset(ctx context.Context, lines int) (int64, error) {
 	for at > 0 && size-at < 4<<20 {
 		n := min(at, logChunk)
 		at -= n
-		piece, err := s.read(ctx, at, int(n))
+		piece, err := s.readFull(ctx, at, int(n))
 		if err != nil {
 			return 0, err
 		}

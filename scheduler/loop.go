@@ -19,6 +19,12 @@ import (
 	"tandem/scheduler/store"
 )
 
+// caller sends calls to the master, in their order. It returns false when there
+// is no connection; the call is lost then. *mesos.Session is one.
+type caller interface {
+	Send(call *mesosapi.Call) bool
+}
+
 // loop owns the scheduler's state. Everything that touches it runs in run:
 // Mesos's events, requests of the API, and what is due by time. A round takes
 // all that is waiting, changes the state in memory, commits what has changed,
@@ -97,9 +103,10 @@ type slot struct {
 	pending bool
 	tried   bool
 	since   time.Time
-	// killAgain and killEvery pace the repeated KILL.
+	// killAgain and killEvery pace the repeated KILL, kills counts them.
 	killAgain time.Time
 	killEvery time.Duration
+	kills     int
 }
 
 func newLoop(s *Scheduler) (*loop, error) {
@@ -194,9 +201,15 @@ func (l *loop) post(in input) {
 }
 
 // call runs f in the loop and returns its error after its effect is stored.
+// When ctx ends first, f may run or not: what f writes must not be read then.
 func (l *loop) call(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
-	l.post(input{do: f, reply: func(err error) { done <- err }})
+	l.post(input{do: func() error {
+		if ctx.Err() != nil {
+			return ctx.Err() // nobody waits for it any more
+		}
+		return f()
+	}, reply: func(err error) { done <- err }})
 	select {
 	case err := <-done:
 		return err
@@ -246,7 +259,7 @@ func (l *loop) round(ctx context.Context) error {
 	err := l.commit(ctx)
 	if err == nil {
 		for _, c := range l.calls {
-			if !l.s.session.Send(c) {
+			if !l.s.out.Send(c) {
 				break // there is no connection: reconciliation tells later what is true
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"tandem/api"
 	"tandem/network"
+	"tandem/scheduler/store"
 	"tandem/scheduler/wire"
 )
 
@@ -26,6 +27,9 @@ func notFound(ref fmt.Stringer) error {
 func conflict(format string, args ...any) error {
 	return &apiError{409, wire.Problem{Code: wire.CodeConflict, Message: fmt.Sprintf(format, args...)}}
 }
+
+// recordOverhead is more than a record has beside the document.
+const recordOverhead = 1 << 10
 
 // Check returns what is wrong with an object beyond its format: the rules of
 // its network and ports. It is what both the scheduler's admission and an
@@ -79,6 +83,11 @@ func (l *loop) apply(docs []api.Document, dryRun bool) ([]wire.Change, error) {
 			changes[i].Action = wire.Configured
 			rec.Created, rec.Restarts = old.Created, old.Restarts
 		}
+		// A record that the store does not take would end the scheduler.
+		if n := len(rec.Raw) + recordOverhead; n > store.MaxValue {
+			return nil, &apiError{422, wire.Problem{Code: wire.CodeInvalid, Message: fmt.Sprintf(
+				"%s has %d bytes, at most %d are possible; split it up", ref, len(rec.Raw), store.MaxValue-recordOverhead)}}
+		}
 		o, err := newObject(rec)
 		if err != nil {
 			return nil, err
@@ -93,12 +102,30 @@ func (l *loop) apply(docs []api.Document, dryRun bool) ([]wire.Change, error) {
 		if l.objects[o.ref] == nil {
 			action = "Created"
 		}
-		l.objects[o.ref] = o
-		l.saveObject(o)
-		l.touched[o.ref] = true
+		l.change(o)
 		l.event(o.ref, "info", action, "by apply")
 	}
 	return changes, nil
+}
+
+// change puts an object in the place of the one before. Whoever waits because
+// of the old one's failures waits no longer, and where the policy is another, it is asked again.
+func (l *loop) change(o *object) {
+	if old := l.objects[o.ref]; old != nil && old.app != nil && o.app != nil {
+		for _, sl := range l.slots[o.ref] {
+			switch {
+			case sl.Group == nil && old.generation != o.generation && (sl.Attempts > 0 || !sl.NotBefore.IsZero()):
+				sl.startAfresh()
+				l.saveSlot(sl)
+			case sl.Done && old.app.RestartPolicy != o.app.RestartPolicy:
+				sl.Done = false
+				l.saveSlot(sl)
+			}
+		}
+	}
+	l.objects[o.ref] = o
+	l.saveObject(o)
+	l.touched[o.ref] = true
 }
 
 // admit refuses what cannot be together: taskgroups carry no kind in their
@@ -142,9 +169,7 @@ func (l *loop) scale(ref api.Ref, replicas int) error {
 	if err != nil {
 		return err
 	}
-	l.objects[ref] = n
-	l.saveObject(n)
-	l.touched[ref] = true
+	l.change(n)
 	l.event(ref, "info", "Scaled", fmt.Sprintf("from %d to %d instances", o.app.Spec.Instance, replicas))
 	return nil
 }
@@ -205,9 +230,7 @@ func (l *loop) restart(ref api.Ref) error {
 	if err != nil {
 		return err
 	}
-	l.objects[ref] = n
-	l.saveObject(n)
-	l.touched[ref] = true
+	l.change(n)
 	l.event(ref, "info", "Restart", "asked for: every taskgroup is replaced, one at a time")
 	return nil
 }
@@ -217,16 +240,20 @@ func (l *loop) restartGroup(namespace, name string) error {
 	for ref, slots := range l.slots {
 		for _, sl := range slots {
 			byName := ref.Namespace == namespace && l.groupName(sl) == name
-			if sl.Group == nil || (sl.Group.ID != name && !byName) {
+			if !byName && (sl.Group == nil || sl.Group.ID != name) {
 				continue
 			}
 			l.touched[ref] = true
-			if sl.Group.ended() {
+			switch {
+			case sl.Group == nil: // it waits for its time, or for a place
+				sl.startAfresh()
+				l.saveSlot(sl)
+			case sl.Group.ended():
 				sl.Group.Kill = killReplace
 				l.saveSlot(sl)
-				return nil
+			case sl.Group.Kill != killSurplus:
+				l.kill(sl, killReplace, l.s.o.Now())
 			}
-			l.kill(sl, killReplace, l.s.o.Now())
 			return nil
 		}
 	}

@@ -21,6 +21,9 @@ func (l *loop) place(now time.Time) {
 	pending := l.pending()
 	l.s.metrics.pending.Set(float64(len(pending)))
 	if !l.connected {
+		for _, sl := range pending {
+			sl.waiting = []string{"the scheduler is not subscribed at a master"}
+		}
 		return
 	}
 	offered := l.offeredAgents()

@@ -88,6 +88,7 @@ type groupRecord struct {
 const (
 	killSurplus = "surplus" // the instance or the workload is not wanted any more
 	killReplace = "replace" // another generation, or a restart, takes its place
+	killRest    = "rest"    // a task of it has failed; its policy says what comes next
 )
 
 // taskRecord is a task of a taskgroup.
@@ -116,6 +117,27 @@ func terminal(s mesos.TaskState) bool {
 	default:
 		return false
 	}
+}
+
+// presumed tells whether a task in this state has ended as far as Mesos knows,
+// which need not be how it really ended.
+func presumed(s mesos.TaskState) bool {
+	switch s {
+	case mesos.TASK_LOST, mesos.TASK_DROPPED, mesos.TASK_GONE, mesos.TASK_GONE_BY_OPERATOR:
+		return true
+	default:
+		return false
+	}
+}
+
+// broken tells whether a task has ended other than well.
+func (g *groupRecord) broken() bool {
+	for i := range g.Tasks {
+		if s := g.Tasks[i].State; terminal(s) && s != mesos.TASK_FINISHED {
+			return true
+		}
+	}
+	return false
 }
 
 // ended tells whether all tasks have come to their end.

@@ -114,6 +114,8 @@ type Scheduler struct {
 	log     *slog.Logger
 	store   Store
 	session *mesos.Session
+	// out is the session as the loop uses it.
+	out     caller
 	api     net.Listener
 	loop    *loop
 	metrics *metrics
@@ -148,6 +150,7 @@ func New(o Options) (*Scheduler, error) {
 	s.session = mesos.New(mesos.Config{
 		Masters: masters, Framework: s.framework(), Principal: o.Principal, Secret: o.Secret, Logger: o.Logger,
 	}, s.loop)
+	s.out = s.session
 	return s, nil
 }
 
@@ -197,7 +200,11 @@ func (s *Scheduler) Run(ctx context.Context) error {
 			cancel(fmt.Errorf("%s: %w", what, err))
 		}
 	}
-	server := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	// There is no limit to the time of an answer: a log may be followed for days.
+	server := &http.Server{
+		Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
 	workers.Go(func() {
 		if err := server.Serve(s.api); !errors.Is(err, http.ErrServerClosed) {
 			fail("serve the API", err)

@@ -23,6 +23,13 @@ const (
 	fullRound = 10 * time.Minute
 )
 
+// Limits of what an executor may make the scheduler store of one task. With 64
+// tasks to a taskgroup its record stays below store.MaxValue.
+const (
+	maxMessage = 2 << 10
+	maxReport  = 8 << 10
+)
+
 // Handle implements mesos.Handler.
 func (l *loop) Handle(ctx context.Context, e mesos.Event) error {
 	switch e.(type) {
@@ -75,10 +82,20 @@ func (l *loop) subscribed(e mesos.Subscribed, now time.Time) {
 	l.voidOffers()
 	l.connection = connection{connected: true, master: e.Master.String(), unanswered: map[string]string{}}
 	l.log.Info("subscribed", "framework", e.FrameworkID, "master", e.Master.Host)
+	// A KILL may have been lost with the connection.
+	for _, slots := range l.slots {
+		for _, sl := range slots {
+			if sl.live() && sl.Group.Kill != "" {
+				sl.killAgain, sl.killEvery, sl.kills = time.Time{}, 0, 0
+				l.touched[sl.Owner] = true
+			}
+		}
+	}
 	l.askForAll(now)
 }
 
-// askForAll begins an explicit reconciliation of every task that may be alive.
+// askForAll begins an explicit reconciliation of every task that may be alive,
+// and an implicit one, which finds tasks that are not known here.
 func (l *loop) askForAll(now time.Time) {
 	for id, sl := range l.tasks {
 		for i := range sl.Group.Tasks {
@@ -88,6 +105,7 @@ func (l *loop) askForAll(now time.Time) {
 		}
 	}
 	l.askAgain, l.askEvery = now, minAsk
+	l.calls = append(l.calls, mesos.Reconcile(nil))
 	l.nextFullRound = now.Add(fullRound)
 }
 
@@ -125,7 +143,7 @@ func (l *loop) removed(e mesos.Removed, now time.Time) {
 	for ref, slots := range l.slots {
 		for _, sl := range slots {
 			if sl.live() {
-				l.giveUp(sl, "the master has removed the framework: "+e.Message, now)
+				l.giveUp(sl, mesoslib.TASK_LOST, "the master has removed the framework: "+e.Message, now)
 			}
 		}
 		l.touched[ref] = true
@@ -143,10 +161,7 @@ func (l *loop) updated(s *mesoslib.TaskStatus, now time.Time) {
 	if sl == nil {
 		// A task that was replaced while it was away, or of which a restored
 		// store knows nothing: it must not run beside its successor.
-		if st := s.GetState(); !terminal(st) && st != mesoslib.TASK_UNREACHABLE && st != mesoslib.TASK_UNKNOWN && st != mesoslib.TASK_KILLING {
-			l.log.Warn("killing a task that is not known here", "task", id, "state", stateName(st))
-			l.calls = append(l.calls, mesos.Kill(id, s.GetAgentID().GetValue(), 0))
-		}
+		l.killStray(s)
 		return
 	}
 	var t *taskRecord
@@ -155,12 +170,12 @@ func (l *loop) updated(s *mesoslib.TaskStatus, now time.Time) {
 			t = &sl.Group.Tasks[i]
 		}
 	}
-	if equalUUID(t.UUID, s.UUID) {
-		return // it came again; it is stored
-	}
-	if terminal(t.State) && !terminal(s.GetState()) {
-		l.calls = append(l.calls, mesos.Kill(id, s.GetAgentID().GetValue(), 0))
+	switch {
+	case terminal(t.State):
+		l.afterEnd(sl, t, s, now)
 		return
+	case t.State == s.GetState() && (equalUUID(t.UUID, s.UUID) || len(s.UUID) == 0 && sameHealth(t, s)):
+		return // it came again; it is stored
 	}
 	before := sl.Group.State
 	l.absorb(sl, t, s, now)
@@ -175,10 +190,40 @@ func (l *loop) updated(s *mesoslib.TaskStatus, now time.Time) {
 	}
 }
 
+// killStray ends a task that must not run. What is not known to run is left
+// alone: a KILL of it would be answered by the same status, without an end.
+func (l *loop) killStray(s *mesoslib.TaskStatus) {
+	switch s.GetState() {
+	case mesoslib.TASK_STAGING, mesoslib.TASK_STARTING, mesoslib.TASK_RUNNING:
+		l.log.Warn("killing a task that is not to run any more", "task", s.TaskID.Value, "state", stateName(s.GetState()))
+		l.calls = append(l.calls, mesos.Kill(s.TaskID.Value, s.GetAgentID().GetValue(), 0))
+	}
+}
+
+// afterEnd takes a status of a task that has ended. An end is final: the master
+// knows a task no more that has ended and was acknowledged, and answers a late
+// question or KILL by LOST or GONE. Only of a task that was presumed lost more
+// can become known.
+func (l *loop) afterEnd(sl *slot, t *taskRecord, s *mesoslib.TaskStatus, now time.Time) {
+	if !terminal(s.GetState()) {
+		l.killStray(s)
+		return
+	}
+	if presumed(t.State) && !presumed(s.GetState()) {
+		l.absorb(sl, t, s, now)
+		l.touched[sl.Owner] = true
+		l.saveSlot(sl)
+	}
+}
+
+func sameHealth(t *taskRecord, s *mesoslib.TaskStatus) bool {
+	return s.Healthy == nil || t.Healthy != nil && *t.Healthy == *s.Healthy
+}
+
 func (l *loop) absorb(sl *slot, t *taskRecord, s *mesoslib.TaskStatus, now time.Time) {
 	reconciled := len(s.UUID) == 0
 	if t.State != s.GetState() || !reconciled {
-		t.Message = s.GetMessage()
+		t.Message = clip(s.GetMessage(), maxMessage)
 	}
 	if t.State != s.GetState() {
 		t.Changed = now
@@ -196,9 +241,12 @@ func (l *loop) absorb(sl *slot, t *taskRecord, s *mesoslib.TaskStatus, now time.
 	}
 	if len(s.Data) > 0 {
 		var r api.TaskReport
-		if err := json.Unmarshal(s.Data, &r); err != nil || r.Version != api.TaskSpecVersion {
+		switch err := json.Unmarshal(s.Data, &r); {
+		case len(s.Data) > maxReport:
+			l.log.Warn("a status carries a report that is too large; it is left out", "task", t.ID, "bytes", len(s.Data), "limit", maxReport)
+		case err != nil || r.Version != api.TaskSpecVersion:
 			l.log.Warn("a status carries data that is no report of a version known here", "task", t.ID, "version", r.Version, "error", err)
-		} else {
+		default:
 			t.Report = &r
 		}
 	}
@@ -211,6 +259,12 @@ func (l *loop) refused(e mesos.Refused, now time.Time) {
 	if e.Call.Type != mesosapi.Call_ACCEPT || e.Call.Accept == nil {
 		return
 	}
+	// The offers are still held by this framework, and come to nobody else before they are given back.
+	ids := make([]string, len(e.Call.Accept.OfferIDs))
+	for i := range ids {
+		ids[i] = e.Call.Accept.OfferIDs[i].Value
+	}
+	l.calls = append(l.calls, mesos.Decline(ids, refuseNoRoom))
 	for i := range e.Call.Accept.Operations {
 		group := e.Call.Accept.Operations[i].LaunchGroup
 		if group == nil {
@@ -218,7 +272,7 @@ func (l *loop) refused(e mesos.Refused, now time.Time) {
 		}
 		for j := range group.TaskGroup.Tasks {
 			if sl := l.tasks[group.TaskGroup.Tasks[j].TaskID.Value]; sl != nil && sl.live() {
-				l.giveUp(sl, "the master refused the launch: "+e.Err.Error(), now)
+				l.giveUp(sl, mesoslib.TASK_ERROR, "the master refused the launch: "+e.Err.Error(), now)
 				l.touched[sl.Owner] = true
 			}
 		}

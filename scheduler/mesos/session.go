@@ -16,6 +16,9 @@ import (
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
 )
 
+// steady is how long a connection must last for the next attempts to begin with the shortest wait.
+const steady = time.Second
+
 // Session is a framework's connection to the leading master.
 type Session struct {
 	cfg     Config
@@ -68,7 +71,10 @@ func (s *Session) Run(ctx context.Context) error {
 		case c.subscribed:
 			// The master that led is the likeliest one; its successor is found by redirects.
 			leader = c.leader
-			backoff = s.cfg.MinBackoff
+			if time.Since(c.since) >= steady {
+				// One that ends as soon as it begins does not count: that would be a storm.
+				backoff = s.cfg.MinBackoff
+			}
 		}
 		wait := backoff/2 + rand.N(backoff/2+1)
 		s.cfg.Logger.Warn("no connection to the master", "master", base.Host, "error", err, "next attempt in", wait)
@@ -95,6 +101,7 @@ type connection struct {
 	session    *Session
 	leader     *url.URL
 	subscribed bool
+	since      time.Time
 	heartbeat  time.Duration
 }
 
@@ -201,7 +208,7 @@ func (c *connection) event(ctx context.Context, e *scheduler.Event, in *loopInpu
 		if sub == nil || sub.FrameworkID == nil {
 			return errors.New("SUBSCRIBED has no framework id")
 		}
-		c.subscribed = true
+		c.subscribed, c.since = true, time.Now()
 		if c.heartbeat = time.Duration(sub.GetHeartbeatIntervalSeconds() * float64(time.Second)); c.heartbeat <= 0 {
 			c.heartbeat = 15 * time.Second
 		}

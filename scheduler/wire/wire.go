@@ -149,7 +149,7 @@ type ScaleRequest struct {
 
 // Problem is the body of every answer that is not 2xx.
 type Problem struct {
-	// Code is invalid, notFound, conflict, tooLarge, unavailable or internal.
+	// Code is invalid, forbidden, notFound, conflict, tooLarge, unavailable or internal.
 	Code    string           `json:"code"`
 	Message string           `json:"message"`
 	Errors  []api.FieldError `json:"errors,omitempty"`
@@ -158,6 +158,7 @@ type Problem struct {
 // Codes of a Problem.
 const (
 	CodeInvalid     = "invalid"
+	CodeForbidden   = "forbidden"
 	CodeNotFound    = "notFound"
 	CodeConflict    = "conflict"
 	CodeTooLarge    = "tooLarge"
