@@ -37,7 +37,7 @@ func TestRealServer(t *testing.T) {
 	s.PidFile, s.StopCmd, s.StartGrace = s.WorkPath+"/redis.pid", "./stop.sh", time.Second
 	s.Env = []string{"pid_file=" + s.PidFile, fmt.Sprintf("PORT0=%d", addr.Port)}
 	run(t, d, s)
-	st := awaitState(t, d, "redis", running)
+	awaitState(t, d, "redis", running)
 	var c net.Conn
 	eventually(t, "it accepts connections", func() bool { c, err = net.Dial("tcp", addr.String()); return err == nil })
 	defer c.Close()
@@ -50,7 +50,7 @@ func TestRealServer(t *testing.T) {
 	if _, err := d.Stop("redis", 20*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	st = awaitState(t, d, "redis", ended)
+	st := awaitState(t, d, "redis", ended)
 	if st.Exit == nil || st.Exit.Signal != 0 || time.Since(begin) > 5*time.Second {
 		t.Errorf("%+v after %v", st.Exit, time.Since(begin))
 	}
