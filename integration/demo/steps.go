@@ -110,6 +110,16 @@ func (d *demo) talk(ctx context.Context) error {
 			d.out.good("%s (%s) answers at %s: %s", g.Name, g.Tasks[0].Kind, address(&g, 0), firstLine(body))
 		}
 	}
+	for _, g := range of(groups, "mixed") {
+		d.out.note("%s is one taskgroup with a container and a process:", g.Name)
+		for i := range g.Tasks {
+			body, err := d.fetch(ctx, "http://"+address(&g, i)+"/")
+			if err != nil {
+				return err
+			}
+			d.out.good("%s, its %s, answers at %s: %s", g.Tasks[i].Name, g.Tasks[i].Kind, address(&g, i), firstLine(body))
+		}
+	}
 	consul := of(groups, "consul")
 	for i := range consul {
 		g := &consul[i]
