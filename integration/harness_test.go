@@ -122,7 +122,7 @@ func importBusybox(ctx context.Context, c *client.Client, name string) error {
 		}
 	}
 	add(tar.Header{Name: "bin/busybox", Mode: 0o755, Typeflag: tar.TypeReg}, binary)
-	for _, n := range []string{"sh", "sleep", "cat", "echo", "nc", "ls", "env", "ip", "kill", "httpd", "wget"} {
+	for _, n := range []string{"sh", "sleep", "cat", "echo", "nc", "ls", "env", "ip", "kill", "httpd", "wget", "mkdir"} {
 		add(tar.Header{Name: "bin/" + n, Linkname: "busybox", Typeflag: tar.TypeSymlink, Mode: 0o777}, nil)
 	}
 	add(tar.Header{Name: "tmp/", Mode: 0o1777, Typeflag: tar.TypeDir}, nil)

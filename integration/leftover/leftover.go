@@ -36,6 +36,9 @@ type Options struct {
 	Marks []string
 	// Files are globs of files that must not appear.
 	Files []string
+	// MarkedOnly leaves out everything without a mark, for runs beside others on
+	// the same machine. Network interfaces have no mark and are not looked at.
+	MarkedOnly bool
 }
 
 // DefaultFiles are the places outside a data directory that Tandem may write to while it runs.
@@ -44,18 +47,37 @@ var DefaultFiles = []string{"/run/tandem*", "/run/tandem/*", "/var/lib/tandem*",
 // Take looks at the machine. A part that cannot be looked at (no Docker Engine) counts as empty.
 func Take(ctx context.Context, o Options) Snapshot {
 	s := Snapshot{things: map[string]struct{}{}}
-	s.processes(o.Marks)
-	s.engine(ctx)
-	s.links()
-	s.cgroups()
-	s.mounts(o.Marks)
+	s.processes(o)
+	s.engine(ctx, o)
+	if !o.MarkedOnly {
+		s.links()
+	}
+	s.cgroups(o)
+	s.mounts(o)
 	for _, pattern := range append(append([]string{}, DefaultFiles...), o.Files...) {
 		matches, _ := filepath.Glob(pattern) // the patterns are ours and well-formed
 		for _, m := range matches {
-			s.add("file %s", m)
+			if o.counts(m) {
+				s.add("file %s", m)
+			}
 		}
 	}
 	return s
+}
+
+// counts tells whether something is looked at that is described by texts.
+func (o *Options) counts(texts ...string) bool { return !o.MarkedOnly || o.marked(texts...) }
+
+// marked tells whether a text bears a mark.
+func (o *Options) marked(texts ...string) bool {
+	for _, mark := range o.Marks {
+		for _, text := range texts {
+			if strings.Contains(text, mark) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Since returns what this snapshot has and the older one had not, sorted.
@@ -95,7 +117,7 @@ func (s Snapshot) add(format string, args ...any) {
 }
 
 // processes adds every process that bears a mark or is a Tandem binary, but not this one and its ancestors.
-func (s Snapshot) processes(marks []string) {
+func (s Snapshot) processes(o Options) {
 	own := map[int]bool{}
 	for pid := os.Getpid(); pid > 1; pid = parent(pid) {
 		own[pid] = true
@@ -113,11 +135,8 @@ func (s Snapshot) processes(marks []string) {
 		environ, _ := os.ReadFile(dir + "/environ")
 		cwd, _ := os.Readlink(dir + "/cwd")
 		exe, _ := os.Readlink(dir + "/exe")
-		ours := strings.HasPrefix(filepath.Base(exe), "tandem")
-		for _, mark := range marks {
-			ours = ours || strings.Contains(string(cmdline), mark) || strings.Contains(string(environ), mark) || strings.HasPrefix(cwd, mark)
-		}
-		if ours {
+		ours := !o.MarkedOnly && strings.HasPrefix(filepath.Base(exe), "tandem")
+		if ours || o.marked(string(cmdline), string(environ), cwd) {
 			s.add("process %d %s", pid, strings.TrimSpace(strings.ReplaceAll(string(cmdline), "\x00", " ")))
 		}
 	}
@@ -146,7 +165,7 @@ func zombie(pid int) bool {
 	return len(f) == 0 || f[0] == "Z" || f[0] == "X"
 }
 
-func (s Snapshot) engine(ctx context.Context) {
+func (s Snapshot) engine(ctx context.Context, o Options) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	engine, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
@@ -159,13 +178,24 @@ func (s Snapshot) engine(ctx context.Context) {
 		return
 	}
 	for i := range containers {
-		s.add("container %s %s (%s)", containers[i].ID[:12], strings.Join(containers[i].Names, " "), containers[i].Image)
+		c := &containers[i]
+		texts := append([]string{c.Image}, c.Names...)
+		for _, label := range c.Labels {
+			texts = append(texts, label)
+		}
+		if !o.counts(texts...) {
+			continue
+		}
+		s.add("container %s %s (%s)", c.ID[:12], strings.Join(c.Names, " "), c.Image)
 	}
 	networks, err := engine.NetworkList(ctx, network.ListOptions{})
 	if err != nil {
 		return
 	}
 	for i := range networks {
+		if !o.counts(networks[i].Name) {
+			continue
+		}
 		s.add("docker network %s", networks[i].Name)
 	}
 }
@@ -181,18 +211,18 @@ func (s Snapshot) links() {
 }
 
 // cgroups adds every cgroup that bears our name, in each mounted hierarchy.
-func (s Snapshot) cgroups() {
-	for _, pattern := range []string{"/sys/fs/cgroup/tandem*", "/sys/fs/cgroup/*/tandem*", "/sys/fs/cgroup/tandem*/*", "/sys/fs/cgroup/*/tandem*/*"} {
+func (s Snapshot) cgroups(o Options) {
+	for _, pattern := range []string{"/sys/fs/cgroup/tandem*", "/sys/fs/cgroup/*/tandem*", "/sys/fs/cgroup/tandem*/*", "/sys/fs/cgroup/*/tandem*/*", "/sys/fs/cgroup/tandem*/*/*", "/sys/fs/cgroup/*/tandem*/*/*"} {
 		matches, _ := filepath.Glob(pattern)
 		for _, m := range matches {
-			if info, err := os.Stat(m); err == nil && info.IsDir() {
+			if info, err := os.Stat(m); err == nil && info.IsDir() && o.counts(m) {
 				s.add("cgroup %s", m)
 			}
 		}
 	}
 }
 
-func (s Snapshot) mounts(marks []string) {
+func (s Snapshot) mounts(o Options) {
 	file, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return
@@ -203,10 +233,8 @@ func (s Snapshot) mounts(marks []string) {
 		if len(fields) < 5 {
 			continue
 		}
-		for _, mark := range append([]string{"tandem"}, marks...) {
-			if strings.Contains(fields[4], mark) {
-				s.add("mount %s", fields[4])
-			}
+		if o.marked(fields[4]) || (!o.MarkedOnly && strings.Contains(fields[4], "tandem")) {
+			s.add("mount %s", fields[4])
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -27,21 +28,29 @@ type Options struct {
 	// directory (the daemon's socket lies in it, and a socket's path is
 	// limited to 107 bytes, see unix(7)).
 	Bin, Dir string
-	// Agents is the number of agents; 0 means 1.
+	// Agents is the number of agents; 0 means 1, the most is MaxAgents.
 	Agents int
-	// AgentFlags and SchedulerFlags are given in addition.
-	AgentFlags, SchedulerFlags []string
-	// Env is added to the environment of every process, for failpoints.
+	// Cluster is a part of every identifier; empty means the scheduler's default.
+	Cluster string
+	// Flags are given to a process in addition, by its name.
+	Flags map[string][]string
+	// Env is added to the environment of every process, and of what agents
+	// start: the executors.
 	Env []string
+	// Via returns the address (host:port) by which a process, or Executor,
+	// reaches another one at address; nil means directly.
+	Via func(from, address string) string
 }
 
 // Stack is a running set of processes.
 type Stack struct {
 	o     Options
+	slot  *slot
 	ports struct{ master, scheduler int }
 
 	mu    sync.Mutex
 	procs map[string]*proc
+	env   map[string][]string
 }
 
 // proc is one of the processes, and how to start it again.
@@ -57,56 +66,120 @@ const (
 	Master    = "master"
 	Scheduler = "scheduler"
 	Daemon    = "processd"
+	// Executor stands for all executors, in Options.Via only: agents start them.
+	Executor = "executor"
 )
 
 // Agent returns the name of an agent's process.
 func Agent(i int) string { return fmt.Sprintf("agent-%d", i) }
 
-// Start starts everything and waits until the scheduler is ready. On an error nothing is left running.
-func Start(ctx context.Context, o Options) (s *Stack, err error) {
+// New prepares a stack; nothing runs yet. Close releases what it holds.
+func New(o Options) (*Stack, error) {
 	if o.Agents == 0 {
 		o.Agents = 1
 	}
-	s = &Stack{o: o, procs: map[string]*proc{}}
-	defer func() {
-		if err != nil {
-			s.Close()
-		}
-	}()
-	base, err := freePorts(2 + o.Agents)
+	if o.Agents > MaxAgents {
+		return nil, fmt.Errorf("stack: %d agents; at most %d have ports of their own", o.Agents, MaxAgents)
+	}
+	if o.Via == nil {
+		o.Via = func(_, address string) string { return address }
+	}
+	slot, err := takeSlot()
 	if err != nil {
 		return nil, err
 	}
-	s.ports.master, s.ports.scheduler = base[0], base[1]
+	s := &Stack{o: o, slot: slot, procs: map[string]*proc{}, env: map[string][]string{}}
+	s.ports.master, s.ports.scheduler = slot.port(0), slot.port(1)
+	return s, nil
+}
 
-	master := net.JoinHostPort("127.0.0.1", strconv.Itoa(s.ports.master))
+// Start starts everything and waits until the scheduler is ready. After an error some of it may run until Close.
+func (s *Stack) Start(ctx context.Context) error {
+	o := &s.o
 	if err := s.launch(Daemon, "tandem-processd", "--data-dir", s.dir("tandem"), "--socket", s.Socket(), "--workspace", s.dir("workspace")); err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.launch(Master, "tandem", "mesos", "master", "--ip=127.0.0.1", "--port="+strconv.Itoa(s.ports.master), "--hostname=127.0.0.1", "--work_dir="+s.dir("master")); err != nil {
-		return nil, err
+		return err
 	}
 	for i := range o.Agents {
 		ip := AgentIP(i)
-		args := []string{
-			"mesos", "agent", "--ip=" + ip, "--port=" + strconv.Itoa(base[2+i]), "--hostname=" + ip, "--master=" + master,
-			"--work_dir=" + s.dir(Agent(i)),
-			fmt.Sprintf("--resources=cpus:8;mem:8192;disk:20480;ports:[%d-%d]", 31000+1000*i, 31999+1000*i),
+		begin, end := s.slot.agentPorts(i)
+		if err := s.launch(Agent(i), "tandem",
+			"mesos", "agent", "--ip="+ip, "--port="+strconv.Itoa(s.slot.port(2+i)), "--hostname="+ip,
+			"--master="+o.Via(Agent(i), s.masterAddress()), "--work_dir="+s.dir(Agent(i)),
+			fmt.Sprintf("--resources=cpus:8;mem:8192;disk:20480;ports:[%d-%d]", begin, end),
 			fmt.Sprintf("--attributes=zone:%c", 'a'+i),
-		}
-		if err := s.launch(Agent(i), "tandem", append(args, o.AgentFlags...)...); err != nil {
-			return nil, err
+		); err != nil {
+			return err
 		}
 	}
-	executor := fmt.Sprintf("exec %s --data-dir %s --processd-socket %s", filepath.Join(o.Bin, "tandem-executor"), s.dir("tandem"), s.Socket())
 	args := []string{
-		"scheduler", "--master", "http://" + master, "--data-dir", s.dir("scheduler"),
-		"--listen", net.JoinHostPort("127.0.0.1", strconv.Itoa(s.ports.scheduler)), "--executor-command", executor,
+		"scheduler", "--master", "http://" + o.Via(Scheduler, s.masterAddress()), "--data-dir", s.dir("scheduler"),
+		"--listen", net.JoinHostPort("127.0.0.1", strconv.Itoa(s.ports.scheduler)), "--executor-command", s.executorCommand(),
 	}
-	if err := s.launch(Scheduler, "tandem", append(args, o.SchedulerFlags...)...); err != nil {
-		return nil, err
+	if o.Cluster != "" {
+		args = append(args, "--cluster", o.Cluster)
 	}
-	return s, s.WaitReady(ctx)
+	if err := s.launch(Scheduler, "tandem", args...); err != nil {
+		return err
+	}
+	return s.WaitReady(ctx)
+}
+
+// executorCommand is the shell command by which agents start executors. The
+// shell sees to it that executors reach their own agent by Options.Via.
+func (s *Stack) executorCommand() string {
+	command := fmt.Sprintf("exec %s --data-dir %s --processd-socket %s --log-level debug", filepath.Join(s.o.Bin, "tandem-executor"), s.dir("tandem"), s.Socket())
+	for i := range s.o.Agents {
+		own := s.AgentAddress(i)
+		if via := s.o.Via(Executor, own); via != own {
+			command = fmt.Sprintf("if [ \"$MESOS_AGENT_ENDPOINT\" = %s ]; then export MESOS_AGENT_ENDPOINT=%s; fi; %s", own, via, command)
+		}
+	}
+	return command
+}
+
+func (s *Stack) masterAddress() string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.ports.master))
+}
+
+// Agents is the number of agents.
+func (s *Stack) Agents() int { return s.o.Agents }
+
+// AgentAddress is host:port of an agent.
+func (s *Stack) AgentAddress(i int) string {
+	return net.JoinHostPort(AgentIP(i), strconv.Itoa(s.slot.port(2+i)))
+}
+
+// SetEnv gives a process that is started from now on more environment, in place
+// of what an earlier call gave it.
+func (s *Stack) SetEnv(name string, env ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.env[name] = env
+}
+
+// Pid returns the pid of a process that was started, whether or not it still runs.
+func (s *Stack) Pid(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.procs[name]; p != nil {
+		return p.cmd.Process.Pid
+	}
+	return 0
+}
+
+// Ended returns a channel that is closed when a process has ended.
+func (s *Stack) Ended(name string) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.procs[name]; p != nil {
+		return p.done
+	}
+	ended := make(chan struct{})
+	close(ended)
+	return ended
 }
 
 // AgentIP is the address of an agent: 127.0.0.1, 127.0.0.2, and so on.
@@ -235,6 +308,7 @@ func (s *Stack) Close() {
 	for _, name := range running {
 		_ = s.Terminate(name) // an error means that it had to be killed, which it was
 	}
+	s.slot.release()
 }
 
 func (s *Stack) launch(name, binary string, args ...string) error {
@@ -243,9 +317,11 @@ func (s *Stack) launch(name, binary string, args ...string) error {
 		return fmt.Errorf("stack: log of %s: %w", name, err)
 	}
 	defer log.Close()
-	cmd := exec.Command(filepath.Join(s.o.Bin, binary), args...) //nolint:noctx // it outlives the caller's context; Close ends it
+	cmd := exec.Command(filepath.Join(s.o.Bin, binary), append(slices.Clone(args), s.o.Flags[name]...)...) //nolint:noctx // it outlives the caller's context; Close ends it
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), s.o.Env...)
+	s.mu.Lock()
+	cmd.Env = slices.Concat(os.Environ(), s.o.Env, s.env[name])
+	s.mu.Unlock()
 	// In a session of its own: a signal to the test's group must not reach it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -260,24 +336,6 @@ func (s *Stack) launch(name, binary string, args ...string) error {
 	s.procs[name] = p
 	s.mu.Unlock()
 	return nil
-}
-
-// freePorts returns n ports that nobody listens on, above those that the agents offer.
-func freePorts(n int) ([]int, error) {
-	ports := make([]int, 0, n)
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // returns at once
-		if err != nil {
-			return nil, fmt.Errorf("stack: finding a free port: %w", err)
-		}
-		defer l.Close()
-		addr, ok := l.Addr().(*net.TCPAddr)
-		if !ok {
-			return nil, fmt.Errorf("stack: unexpected address %v", l.Addr())
-		}
-		ports = append(ports, addr.Port)
-	}
-	return ports, nil
 }
 
 func tail(s string, n int) string {

@@ -1,0 +1,112 @@
+package integration
+
+import (
+	"testing"
+
+	"tandem/integration/stack"
+)
+
+// Tasks outlive every process of the stack. What is claimed after each fault is
+// in survived: same task ids, pids, containers and ports, no change of state, no
+// second one of anything, and a stack that works.
+
+func TestFaultAgentKilledAndRestarted(t *testing.T) {
+	t.Parallel()
+	f := startFault(t, faultOptions{})
+	before := f.launch()
+	subscribed := f.subscriptions()
+	f.kill(stack.Agent(0))
+	f.restart(stack.Agent(0))
+	f.waitSubscribed(subscribed)
+	f.survived("the agent was killed", before)
+
+	subscribed = f.subscriptions()
+	if err := f.s.Terminate(stack.Agent(0)); err != nil {
+		t.Fatal(err)
+	}
+	f.restart(stack.Agent(0))
+	f.waitSubscribed(subscribed)
+	f.survived("the agent was terminated", before)
+	f.finish()
+}
+
+func TestFaultSchedulerKilledAndRestarted(t *testing.T) {
+	t.Parallel()
+	f := startFault(t, faultOptions{})
+	before := f.launch()
+	f.kill(stack.Scheduler)
+	f.restart(stack.Scheduler)
+	f.waitReady()
+	f.survived("the scheduler was killed", before)
+	if err := f.s.Terminate(stack.Scheduler); err != nil {
+		t.Fatal(err)
+	}
+	f.restart(stack.Scheduler)
+	f.waitReady()
+	f.survived("the scheduler was terminated", before)
+	f.finish()
+}
+
+func TestFaultMasterKilledAndRestarted(t *testing.T) {
+	t.Parallel()
+	f := startFault(t, faultOptions{})
+	before := f.launch()
+	for range 2 {
+		f.kill(stack.Master)
+		f.restart(stack.Master)
+		f.survived("the master was killed", before)
+	}
+	f.finish()
+}
+
+func TestFaultDaemonKilledAndRestarted(t *testing.T) {
+	t.Parallel()
+	f := startFault(t, faultOptions{})
+	before := f.launch()
+	for range 2 {
+		f.kill(stack.Daemon)
+		f.restart(stack.Daemon)
+		f.survived("the process daemon was killed", before)
+	}
+	f.finish()
+}
+
+func TestFaultEverythingKilledAndRestarted(t *testing.T) {
+	t.Parallel()
+	f := startFault(t, faultOptions{})
+	before := f.launch()
+	subscribed := f.subscriptions()
+	for _, name := range servers() {
+		f.kill(name)
+	}
+	// The other way round: what is needed comes last.
+	for _, name := range []string{stack.Scheduler, stack.Agent(0), stack.Master, stack.Daemon} {
+		f.restart(name)
+	}
+	f.waitSubscribed(subscribed)
+	f.waitReady()
+	f.survived("everything was killed", before)
+	f.finish()
+}
+
+// What happens while a process of the stack is away is told once it is back.
+func TestFaultTaskKilledWhileServerIsAway(t *testing.T) {
+	t.Parallel()
+	eachVictim(t, func(t *testing.T, victim string) {
+		f := startFault(t, faultOptions{})
+		before := f.launch()
+		f.kill(victim)
+		f.killTask(before.task(t, "host", "bg"))
+		f.killTask(before.task(t, "bridge", "fg"))
+		f.restart(victim)
+		if victim == stack.Scheduler {
+			f.waitReady()
+		}
+		reason := "signal|killed|137"
+		if victim == stack.Daemon {
+			reason = "exit code is unknown" // nobody was there to see it
+		}
+		f.replaced("tasks were killed while "+victim+" was away", before, reason, "host", "bridge")
+		f.finish()
+	})
+}
