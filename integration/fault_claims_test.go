@@ -18,8 +18,10 @@ import (
 )
 
 // ref names one of the workloads.
-func ref(workload string) api.Ref {
-	return api.Ref{Kind: api.KindApplication, Namespace: "fault", Name: workload}
+func ref(workload string) api.Ref { return refOf(api.KindApplication, workload) }
+
+func refOf(kind api.Kind, name string) api.Ref {
+	return api.Ref{Kind: kind, Namespace: "fault", Name: name}
 }
 
 // restart starts a process of the stack again.

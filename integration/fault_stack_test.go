@@ -162,7 +162,7 @@ func (f *faultStack) workload(mode string, instances int) json.RawMessage {
 	}
 	spec := map[string]any{"processes": []any{
 		process("fg", serve+"exec /bin/busybox httpd -f -h $BCS_POD_ID -p $PORT_FG", ""),
-		process("bg", serve+"{ /bin/busybox httpd -f -h $BCS_POD_ID -p $PORT_BG & echo $! >pid; }", "${work_base_dir}/" + workload + "/bg/pid"),
+		process("bg", serve+"{ /bin/busybox httpd -f -h $BCS_POD_ID -p $PORT_BG & echo $! >pid; }", "${work_base_dir}/"+workload+"/bg/pid"),
 	}}
 	if harness.engine != nil {
 		port := map[string]any{"name": "web", "hostPort": 0}
