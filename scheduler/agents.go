@@ -53,6 +53,7 @@ func (l *loop) offered(o *mesoslib.Offer) {
 		for _, sl := range slots {
 			if sl.live() && sl.Group.AgentID == a.id {
 				used = used.Add(sl.Group.Need)
+				a.ports = union(a.ports, sl.Group.charged())
 			}
 		}
 	}

@@ -535,3 +535,22 @@ func TestS12TaskgroupsShareNothing(t *testing.T) {
 		}
 	}
 }
+
+// After a restart no offer shows the ports that the scheduler's own taskgroups
+// hold: they must not be taken for ports that are no resource.
+func TestS11FixedPortAfterARestart(t *testing.T) {
+	t.Parallel()
+	h := connected(t, 1)
+	h.apply(web(1, "", `"ports":[{"name":"p","hostPort":31003}],`))
+	h.running()
+	h.m.disconnect()
+	h.restart()
+	h.m.events = nil
+	h.m.subscribe(h.l.FrameworkID())
+	h.settle()
+	h.scale(2)
+	h.running()
+	if st := h.status(); st.Running != 1 {
+		t.Errorf("%d run with one port", st.Running)
+	}
+}

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -148,6 +149,20 @@ func (g *groupRecord) ended() bool {
 		}
 	}
 	return true
+}
+
+// charged are the ports that the taskgroup has of the agent's ports resource.
+func (g *groupRecord) charged() network.Ranges {
+	var ports network.Ranges
+	for i := range g.Tasks {
+		for _, p := range g.Tasks[i].Ports {
+			outside := slices.ContainsFunc(g.Ledger, func(c network.Claim) bool { return c.Port == p.HostPort })
+			if p.HostPort > 0 && !outside {
+				ports = append(ports, network.Range{Begin: p.HostPort, End: p.HostPort})
+			}
+		}
+	}
+	return ports.Normalize()
 }
 
 // live counts as occupying its agent: for constraints, ports and the list of agents.
