@@ -26,6 +26,7 @@ import (
 //	signal:N    die of a signal at once
 //	crash:CODE  exit when RUNNING is acknowledged
 //	mute        never subscribe
+//	late        as ok, but subscribes only once there is a file "go"
 //	hang        as ok, but does not subscribe again
 //	away        as ok, but FINISHED as soon as the agent is away
 //	silent      takes tasks and says nothing of them
@@ -47,6 +48,10 @@ func executorMain(script string) {
 		select {}
 	case "fork":
 		startDaemon()
+	case "late":
+		for _, err := os.Stat("go"); err != nil; _, err = os.Stat("go") {
+			time.Sleep(10 * time.Millisecond)
+		}
 	}
 	x := &testExecutor{script: name, arg: number}
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {

@@ -172,6 +172,11 @@ func (a *Agent) subscribe(e *executor, s *xexec.Call_Subscribe, stream *wire.Str
 			a.sendKill(e, t.kill)
 		}
 	}
+	if !e.busy() && !e.everSentTask() {
+		// All that it was started for has ended without it; it would wait for ever.
+		a.log.Info("an executor that never got a task is shut down", "executor", e.key())
+		a.shutdownExecutor(e)
+	}
 	return nil
 }
 

@@ -176,6 +176,13 @@ func (e *executor) busy() bool {
 	return slices.ContainsFunc(e.order, (*task).live)
 }
 
+// everSentTask tells whether the executor has told anything of a task, so has had one.
+func (e *executor) everSentTask() bool {
+	return slices.ContainsFunc(e.order, func(t *task) bool {
+		return slices.ContainsFunc(t.statuses, func(s mesos.TaskStatus) bool { return s.GetSource() == mesos.SOURCE_EXECUTOR })
+	})
+}
+
 func (e *executor) settled() bool {
 	return !slices.ContainsFunc(e.order, func(t *task) bool { return t.phase != done })
 }

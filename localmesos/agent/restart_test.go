@@ -195,6 +195,34 @@ func TestAgentKilledBeforeTheExecutorSubscribed(t *testing.T) {
 	eventually(t, "the executor is gone", func() bool { return !id.Alive() })
 }
 
+// An executor that comes to the next agent without a task has nothing to wait for.
+func TestExecutorThatNeverGotATaskIsShutDown(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	a := startAgent(t, testFlags(t, m))
+	waitRegistered(t, a)
+	m.run(runOf(true, "x1", "late", "t1"))
+	var id procid.Identity
+	eventually(t, "the executor runs", func() bool {
+		id = processes(t, a)["x1"]
+		return id.Alive()
+	})
+	f := a.flags
+	f.Port = int(a.info.GetPort())
+	sandbox := sandboxOf(t, a, "x1")
+	a.Kill()
+	b := startAgent(t, f)
+	if err := os.WriteFile(filepath.Join(sandbox, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	waitRegistered(t, b)
+	if u := m.update("t1", mesos.TASK_LOST); u.Status.GetReason() != mesos.REASON_AGENT_RESTARTED {
+		t.Errorf("reason %s", u.Status.GetReason())
+	}
+	fileWith(t, filepath.Join(sandbox, "notes"), "SHUTDOWN")
+	eventually(t, "the executor is gone", func() bool { return !id.Alive() })
+}
+
 func TestExecutorOfFrameworkWithoutCheckpointIsEnded(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
