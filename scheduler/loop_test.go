@@ -13,6 +13,7 @@ import (
 	mesosapi "github.com/mesos/mesos-go/api/v1/lib/scheduler"
 
 	"tandem/api"
+	"tandem/scheduler/mesos"
 	"tandem/scheduler/wire"
 )
 
@@ -552,5 +553,45 @@ func TestS11FixedPortAfterARestart(t *testing.T) {
 	h.running()
 	if st := h.status(); st.Running != 1 {
 		t.Errorf("%d run with one port", st.Running)
+	}
+}
+
+// After a time away the scheduler learns by reconciliation that a task has
+// failed, and replaces it at once; why it failed comes later, and is not lost.
+func TestReasonOfAFailureThatIsToldLate(t *testing.T) {
+	t.Parallel()
+	h := connected(t, 1)
+	h.apply(web(1, "", ""))
+	h.running()
+	x := h.task(0, 0)
+	status := func(uuid, message string) mesos.Updated {
+		state, reason := mesoslib.TASK_FAILED, mesoslib.REASON_RECONCILIATION
+		s := mesoslib.TaskStatus{TaskID: mesoslib.TaskID{Value: x.id}, State: &state, Message: &message, AgentID: &mesoslib.AgentID{Value: x.group.agent}}
+		if uuid == "" {
+			s.Reason = &reason
+		} else {
+			s.UUID = []byte(uuid)
+		}
+		return mesos.Updated{Status: s}
+	}
+	h.handle(status("", "Reconciliation: Latest task state"))
+	h.advance(10 * time.Second)
+	if g := h.slot(0).Group; g == nil || g.ID == x.group.id {
+		t.Fatalf("it is not replaced: %+v", g)
+	}
+	for range 2 { // it comes again until it is acknowledged
+		h.handle(status("u1", "killed by signal 9"))
+	}
+	told := 0
+	for _, e := range h.l.events.byObject[webRef] {
+		if strings.Contains(e.Text, "killed by signal 9") {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times", told)
+	}
+	if acks := h.m.took(mesosapi.Call_ACKNOWLEDGE); len(acks) < 2 {
+		t.Errorf("%d acknowledgements", len(acks))
 	}
 }

@@ -161,7 +161,9 @@ func (l *loop) updated(s *mesoslib.TaskStatus, now time.Time) {
 	if sl == nil {
 		// A task that was replaced while it was away, or of which a restored
 		// store knows nothing: it must not run beside its successor.
-		l.killStray(s)
+		if !l.toldLate(s, now) {
+			l.killStray(s)
+		}
 		return
 	}
 	var t *taskRecord
@@ -209,11 +211,46 @@ func (l *loop) afterEnd(sl *slot, t *taskRecord, s *mesoslib.TaskStatus, now tim
 		l.killStray(s)
 		return
 	}
-	if presumed(t.State) && !presumed(s.GetState()) {
+	// An end that reconciliation told comes again from the agent, with its reason and report.
+	details := t.State == s.GetState() && len(s.UUID) > 0 && !equalUUID(t.UUID, s.UUID)
+	if presumed(t.State) && !presumed(s.GetState()) || details {
 		l.absorb(sl, t, s, now)
 		l.touched[sl.Owner] = true
 		l.saveSlot(sl)
 	}
+}
+
+// toldLate takes the end of a task whose taskgroup is replaced already. After a
+// time away the scheduler hears of ends by reconciliation first, which tells
+// nothing but the state; the agent sends the update, with the reason and what is
+// known of the exit, when its own pause is over. It returns false for other tasks.
+func (l *loop) toldLate(s *mesoslib.TaskStatus, now time.Time) bool {
+	if len(s.UUID) == 0 || !terminal(s.GetState()) {
+		return false
+	}
+	for _, slots := range l.slots {
+		for _, sl := range slots {
+			if sl.last == nil {
+				continue
+			}
+			for i := range sl.last.Tasks {
+				t := &sl.last.Tasks[i]
+				if t.ID != s.TaskID.Value {
+					continue
+				}
+				known := equalUUID(t.UUID, s.UUID)
+				if !known {
+					l.absorbInto(sl.last, t, s, now)
+				}
+				if failed := t.State == mesoslib.TASK_FAILED || t.State == mesoslib.TASK_ERROR; failed && !known {
+					l.event(sl.Owner, "warning", sl.last.State, fmt.Sprintf("%s on %s, told late: %s: %s%s",
+						l.groupName(sl), sl.last.Hostname, t.Name, stateName(t.State), suffix(t.Message)))
+				}
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func sameHealth(t *taskRecord, s *mesoslib.TaskStatus) bool {
@@ -221,6 +258,11 @@ func sameHealth(t *taskRecord, s *mesoslib.TaskStatus) bool {
 }
 
 func (l *loop) absorb(sl *slot, t *taskRecord, s *mesoslib.TaskStatus, now time.Time) {
+	l.absorbInto(sl.Group, t, s, now)
+}
+
+// absorbInto takes what a status tells into the records of a task and its taskgroup.
+func (l *loop) absorbInto(g *groupRecord, t *taskRecord, s *mesoslib.TaskStatus, now time.Time) {
 	reconciled := len(s.UUID) == 0
 	if t.State != s.GetState() || !reconciled {
 		t.Message = clip(s.GetMessage(), maxMessage)
@@ -250,8 +292,8 @@ func (l *loop) absorb(sl *slot, t *taskRecord, s *mesoslib.TaskStatus, now time.
 			t.Report = &r
 		}
 	}
-	sl.Group.derive(now)
-	sl.Group.Message = sl.Group.why()
+	g.derive(now)
+	g.Message = g.why()
 }
 
 // refused handles a call that the master answered by an error: nothing of it happened.
