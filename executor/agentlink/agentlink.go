@@ -21,6 +21,8 @@ import (
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	"github.com/mesos/mesos-go/api/v1/lib/executor"
+
+	"tandem/internal/recordio"
 )
 
 // Limits of one exchange. A stream that is open has no limit of its own: the
@@ -157,7 +159,7 @@ func (c *Client) Subscribe(ctx context.Context, tasks []mesos.TaskInfo, updates 
 		cancel()
 		return nil, fmt.Errorf("subscribe with the agent: the stream is %q, not %q; is %s an agent?", ct, mediaType, c.cfg.Endpoint)
 	}
-	return &Stream{body: resp.Body, records: newReader(resp.Body), cancel: cancel}, nil
+	return &Stream{body: resp.Body, records: recordio.NewReader(resp.Body, maxRecord), cancel: cancel}, nil
 }
 
 // Update sends a status update; nil means that the agent has taken it (202),
@@ -220,17 +222,23 @@ func statusError(call string, resp *http.Response) error {
 	return &StatusError{Call: call, Status: resp.StatusCode, Body: strings.TrimSpace(string(text))}
 }
 
+// maxRecord is far above any event: a task group with all its specifications.
+const maxRecord = 64 << 20
+
 // Stream is one subscription.
 type Stream struct {
 	body    io.ReadCloser
-	records *reader
+	records *recordio.Reader
 	cancel  context.CancelFunc
 }
 
 // Next waits for the next event. io.EOF means that the agent ended the stream.
 // An event of a type that this code does not know has type UNKNOWN.
 func (s *Stream) Next() (*executor.Event, error) {
-	record, err := s.records.next()
+	record, err := s.records.Next()
+	if errors.Is(err, recordio.ErrMalformed) {
+		return nil, fmt.Errorf("events from the agent: %w", err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package agentlink
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -12,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -217,43 +215,4 @@ func TestStreamThatIsNone(t *testing.T) {
 	if _, err := c.Subscribe(t.Context(), nil, nil); err == nil || !strings.Contains(err.Error(), "text/html") {
 		t.Errorf("error %v", err)
 	}
-}
-
-func TestRecords(t *testing.T) {
-	t.Parallel()
-	long := strings.Repeat("x", 3<<20)
-	r := newReader(strings.NewReader("3\nabc0\n" + strconv.Itoa(len(long)) + "\n" + long + "2\nde"))
-	for _, want := range []string{"abc", "", long, "de"} {
-		got, err := r.next()
-		if err != nil || string(got) != want {
-			t.Fatalf("record of %d bytes, %v, want %d bytes", len(got), err, len(want))
-		}
-	}
-	if _, err := r.next(); !errors.Is(err, io.EOF) {
-		t.Errorf("error %v, want EOF", err)
-	}
-	for stream, want := range map[string]error{"5": io.ErrUnexpectedEOF, "5\nabc": io.ErrUnexpectedEOF, "5\n": io.ErrUnexpectedEOF, "x\n": nil, "-1\n": nil, "99999999999\n": nil, strings.Repeat("1", 5000): nil} {
-		if _, err := newReader(strings.NewReader(stream)).next(); err == nil || (want != nil && !errors.Is(err, want)) {
-			t.Errorf("stream %.20q: error %v, want %v", stream, err, want)
-		}
-	}
-}
-
-func FuzzRecords(f *testing.F) {
-	f.Add([]byte("3\nabc0\n2\nde"))
-	f.Add([]byte("4000000\nabc"))
-	f.Fuzz(func(t *testing.T, stream []byte) {
-		r := newReader(bytes.NewReader(stream))
-		total := 0
-		for {
-			b, err := r.next()
-			if err != nil {
-				break
-			}
-			total += len(b) + 2
-		}
-		if total > len(stream) {
-			t.Errorf("%d bytes of records from a stream of %d", total, len(stream))
-		}
-	})
 }

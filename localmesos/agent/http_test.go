@@ -17,6 +17,7 @@ import (
 	xagent "github.com/mesos/mesos-go/api/v1/lib/agent"
 	xexec "github.com/mesos/mesos-go/api/v1/lib/executor"
 
+	"tandem/internal/recordio"
 	"tandem/localmesos/internal/wire"
 	"tandem/localmesos/link"
 )
@@ -133,7 +134,7 @@ func TestSecondSubscriptionEndsTheFirst(t *testing.T) {
 	for _, mt := range []wire.MediaType{wire.JSON, wire.Protobuf} {
 		call := &xexec.Call{Type: xexec.Call_SUBSCRIBE, Subscribe: &xexec.Call_Subscribe{}}
 		call.ExecutorID.Value, call.FrameworkID.Value = "x1", "f1"
-		open := func() (*http.Response, *wire.RecordReader) {
+		open := func() (*http.Response, *recordio.Reader) {
 			b, err := wire.Marshal(mt, call)
 			if err != nil {
 				t.Fatal(err)
@@ -148,7 +149,7 @@ func TestSecondSubscriptionEndsTheFirst(t *testing.T) {
 			t.Cleanup(func() { resp.Body.Close() })
 			return resp, wire.NewRecordReader(resp.Body)
 		}
-		read := func(r *wire.RecordReader) *xexec.Event {
+		read := func(r *recordio.Reader) *xexec.Event {
 			t.Helper()
 			b, err := r.Next()
 			if err != nil {

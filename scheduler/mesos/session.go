@@ -14,6 +14,8 @@ import (
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
+
+	"tandem/internal/recordio"
 )
 
 // steady is how long a connection must last for the next attempts to begin with the shortest wait.
@@ -247,11 +249,15 @@ func (c *connection) errorEvent(ctx context.Context, message string) error {
 	return fmt.Errorf("the master refuses the framework: %s", message)
 }
 
+// maxRecord is the largest event accepted, in bytes. An OFFERS event of a
+// cluster with ten thousand agents has some 20 MiB.
+const maxRecord = 256 << 20
+
 // readEvents decodes the stream until it ends.
 func readEvents(ctx context.Context, resp *http.Response, events chan<- scheduler.Event) error {
-	r := bufio.NewReaderSize(resp.Body, 64<<10)
+	r := recordio.NewReader(bufio.NewReaderSize(resp.Body, 64<<10), maxRecord)
 	for {
-		record, err := readRecord(r)
+		record, err := r.Next()
 		if err != nil {
 			return err
 		}

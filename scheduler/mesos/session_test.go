@@ -1,8 +1,6 @@
 package mesos
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"net/http"
 	"strings"
@@ -258,24 +256,4 @@ func TestParseMasters(t *testing.T) {
 			t.Errorf("%q: got %v, want %q", bad, err, want)
 		}
 	}
-}
-
-func FuzzReadRecord(f *testing.F) {
-	f.Add([]byte("5\nhello3\nabc"))
-	f.Add([]byte("99999999999999999999\n"))
-	f.Add([]byte("268435456\nx"))
-	f.Add([]byte("\n\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		r := bufio.NewReader(bytes.NewReader(data))
-		total := 0
-		for {
-			rec, err := readRecord(r)
-			if err != nil {
-				return
-			}
-			if total += len(rec); total > len(data) {
-				t.Fatalf("%d bytes of records out of %d bytes", total, len(data))
-			}
-		}
-	})
 }

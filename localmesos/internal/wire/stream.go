@@ -2,12 +2,15 @@ package wire
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/gogo/protobuf/proto"
+
+	"tandem/internal/recordio"
 )
 
 // Stream is the sending side of an event stream. Send never blocks: events
@@ -63,7 +66,7 @@ func (s *Stream) SendRecord(record []byte) bool {
 		s.closeLocked()
 		return false
 	}
-	s.queue = append(s.queue, AppendRecord(nil, record))
+	s.queue = append(s.queue, recordio.Append(nil, record))
 	s.size += len(record)
 	s.signal()
 	return true
@@ -181,3 +184,9 @@ func (s *Stream) take() ([][]byte, bool, time.Duration) {
 	s.queue, s.size = nil, 0
 	return batch, s.closed, 0
 }
+
+// MaxRecord is the largest event that is read, in bytes.
+const MaxRecord = 64 << 20
+
+// NewRecordReader returns a reader of the events of a stream.
+func NewRecordReader(r io.Reader) *recordio.Reader { return recordio.NewReader(r, MaxRecord) }

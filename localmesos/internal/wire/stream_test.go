@@ -6,45 +6,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
 )
-
-func TestRecordReader(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		in   string
-		want []string
-		err  error
-	}{
-		{"", nil, io.EOF},
-		{"5\nhello0\n1\na", []string{"hello", "", "a"}, io.EOF},
-		{"5\nhel", nil, io.ErrUnexpectedEOF},
-		{"5", nil, io.ErrUnexpectedEOF},
-		{"x\n", nil, ErrBadRecord},
-		{"\n", nil, ErrBadRecord},
-		{"-1\n", nil, ErrBadRecord},
-		{"67108865\n", nil, ErrBadRecord},
-		{"000000000000000000000\n", nil, ErrBadRecord},
-	} {
-		for _, wrap := range []func(io.Reader) io.Reader{func(r io.Reader) io.Reader { return r }, iotest.OneByteReader} {
-			r := NewRecordReader(wrap(strings.NewReader(c.in)))
-			for _, want := range c.want {
-				got, err := r.Next()
-				if err != nil || string(got) != want {
-					t.Errorf("%q: got %q, %v; want %q", c.in, got, err, want)
-				}
-			}
-			if _, err := r.Next(); !errors.Is(err, c.err) {
-				t.Errorf("%q: error %v, want %v", c.in, err, c.err)
-			}
-		}
-	}
-}
 
 func TestStreamDeliversAndEnds(t *testing.T) {
 	t.Parallel()

@@ -241,22 +241,3 @@ func FuzzDecodeCall(f *testing.F) {
 		}
 	})
 }
-
-func FuzzRecordReader(f *testing.F) {
-	f.Add([]byte("5\nhello0\n3\nabc"))
-	f.Add([]byte("99999999999999999999\nx"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		r := NewRecordReader(bytes.NewReader(data))
-		var again []byte
-		for {
-			record, err := r.Next()
-			if err != nil {
-				break
-			}
-			again = AppendRecord(again, record)
-		}
-		if len(again) > len(data) {
-			t.Fatalf("%d bytes out of %d", len(again), len(data))
-		}
-	})
-}
