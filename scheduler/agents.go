@@ -29,10 +29,12 @@ type agent struct {
 	ip, url    string
 	attributes []placement.Attribute
 	offers     map[string]*mesoslib.Offer
-	// ports is everything that was ever seen of the ports resource: offered, or
-	// held by taskgroups of ours. What other frameworks hold is not in it.
+	// ports is everything that was ever seen of the ports resource: told by the
+	// master, offered, or held by taskgroups of ours.
 	ports network.Ranges
 	total placement.Resources
+	// known tells that the master has told of its whole resources.
+	known bool
 }
 
 func (l *loop) offered(o *mesoslib.Offer) {
@@ -41,6 +43,12 @@ func (l *loop) offered(o *mesoslib.Offer) {
 	if a == nil {
 		a = &agent{id: o.AgentID.Value, offers: map[string]*mesoslib.Offer{}}
 		l.agents[a.id] = a
+		if s, ok := l.slaves[a.id]; ok {
+			a.know(&s)
+			delete(l.slaves, a.id)
+		} else {
+			l.agentsUnknown = true
+		}
 	}
 	a.hostname = o.Hostname
 	a.ip, a.url = address(o)
@@ -56,6 +64,9 @@ func (l *loop) offered(o *mesoslib.Offer) {
 				a.ports = union(a.ports, sl.Group.charged())
 			}
 		}
+	}
+	if a.known {
+		return
 	}
 	sum := used.Add(free)
 	a.total = placement.Resources{CPUs: max(a.total.CPUs, sum.CPUs), MemMB: max(a.total.MemMB, sum.MemMB), DiskMB: max(a.total.DiskMB, sum.DiskMB)}

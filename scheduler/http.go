@@ -281,7 +281,17 @@ func (s *Scheduler) getTaskgroups(r *http.Request) (any, error) {
 }
 
 func (s *Scheduler) getAgents(r *http.Request) (any, error) {
-	return ask(r, s.loop, func() ([]wire.Agent, error) { return s.loop.listAgents(), nil })
+	master, err := ask(r, s.loop, func() (string, error) { return s.loop.master, nil })
+	if err != nil {
+		return nil, err
+	}
+	var told []slave
+	if master != "" {
+		if told, err = s.fetchSlaves(r.Context(), master); err != nil {
+			s.log.Warn("the list of agents is what offers have shown", "error", err)
+		}
+	}
+	return ask(r, s.loop, func() ([]wire.Agent, error) { return s.loop.listAgents(told), nil })
 }
 
 // getReady answers 200 once the scheduler is subscribed.

@@ -150,8 +150,8 @@ func (l *loop) findGroup(id string) *groupRecord {
 	return nil
 }
 
-// agents is the client for agents and masters: they are asked directly, whatever proxy the environment names.
-var agents = &http.Client{Transport: &http.Transport{
+// agentHTTP is the client for agents and masters: they are asked directly, whatever proxy the environment names.
+var agentHTTP = &http.Client{Transport: &http.Transport{
 	DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second,
 }}
 
@@ -163,7 +163,7 @@ func (s *logSource) ask(ctx context.Context, query url.Values) (*filesRead, erro
 	if err != nil {
 		return nil, fmt.Errorf("agent address %q: %w", s.agent, err)
 	}
-	resp, err := agents.Do(req)
+	resp, err := agentHTTP.Do(req)
 	if err != nil {
 		return nil, &apiError{http.StatusBadGateway, wire.Problem{Code: wire.CodeUnavailable, Message: fmt.Sprintf("agent %s: %v", s.agent, err)}}
 	}

@@ -45,12 +45,19 @@ type loop struct {
 	slots    map[api.Ref]map[int]*slot
 	tasks    map[string]*slot
 	agents   map[string]*agent
-	events   *history
-	stamp    int64
+	// slaves are agents that the master has told of and that have offered nothing yet.
+	slaves map[string]slave
+	events *history
+	stamp  int64
 	// suspended ends everything and places nothing, see Suspend.
 	suspended bool
 
 	connection
+
+	// fetch asks a master for its agents; nil in tests. asking tells that it runs.
+	fetch   func(ctx context.Context, master string) ([]slave, error)
+	asking  bool
+	workers sync.WaitGroup
 
 	// What a round collects.
 	dirty   map[string][]byte
@@ -65,6 +72,8 @@ type connection struct {
 	connected  bool
 	master     string
 	suppressed bool
+	// agentsUnknown tells that an agent offers whose whole resources are not known.
+	agentsUnknown bool
 	// revived tells that a REVIVE is under way: offers will come.
 	revived bool
 	// unanswered are the tasks whose state Mesos was asked for, with their agents.
@@ -113,7 +122,7 @@ func newLoop(s *Scheduler) (*loop, error) {
 	l := &loop{
 		s: s, log: s.log, wake: make(chan struct{}, 1),
 		versions: map[string]uint64{}, objects: map[api.Ref]*object{}, slots: map[api.Ref]map[int]*slot{},
-		tasks: map[string]*slot{}, agents: map[string]*agent{}, events: newHistory(),
+		tasks: map[string]*slot{}, agents: map[string]*agent{}, slaves: map[string]slave{}, events: newHistory(),
 		dirty: map[string][]byte{}, touched: map[api.Ref]bool{},
 		connection: connection{unanswered: map[string]string{}},
 	}
@@ -222,6 +231,9 @@ func (l *loop) call(ctx context.Context, f func() error) error {
 func (l *loop) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	defer l.workers.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	for {
 		select {
 		case <-ctx.Done():
@@ -256,6 +268,7 @@ func (l *loop) round(ctx context.Context) error {
 	l.decideAll(now)
 	l.place(now)
 	l.reconcile(now)
+	l.learnAgents(ctx)
 	err := l.commit(ctx)
 	if err == nil {
 		for _, c := range l.calls {

@@ -140,6 +140,7 @@ func New(o Options) (*Scheduler, error) {
 	if s.loop, err = newLoop(s); err != nil {
 		return nil, errors.Join(err, s.store.Close())
 	}
+	s.loop.fetch = s.fetchSlaves
 	listen := net.ListenConfig{}
 	if s.api, err = listen.Listen(context.Background(), "tcp", o.Listen); err != nil {
 		if busy := portTaken(o.Listen); busy != nil {

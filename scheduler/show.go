@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"tandem/api"
@@ -141,14 +142,13 @@ func showTasks(tasks []taskRecord) []wire.Task {
 	return out
 }
 
-// listAgents shows the agents that have offered something since the start, and those where taskgroups are.
-func (l *loop) listAgents() []wire.Agent {
+// listAgents shows the agents that the master has told of, and those that have
+// offered something or where taskgroups are. Without the master's list, told is
+// nil, and what offers have shown must do.
+func (l *loop) listAgents(told []slave) []wire.Agent {
 	agents := map[string]*wire.Agent{}
 	for id, a := range l.agents {
-		w := &wire.Agent{ID: id, Hostname: a.hostname, Address: a.url, State: "active", Attributes: map[string]string{}, Total: taskResources(a.total), Ports: a.ports.String()}
-		for i := range a.attributes {
-			w.Attributes[a.attributes[i].Name] = a.attributes[i].Value()
-		}
+		w := &wire.Agent{ID: id, Hostname: a.hostname, Address: a.url, State: wire.AgentActive, Attributes: attributeTexts(a.attributes), Total: taskResources(a.total), Ports: a.ports.String()}
 		agents[id] = w
 	}
 	used := map[string]placement.Resources{}
@@ -160,25 +160,75 @@ func (l *loop) listAgents() []wire.Agent {
 			g := sl.Group
 			w := agents[g.AgentID]
 			if w == nil {
-				w = &wire.Agent{ID: g.AgentID, Hostname: g.Hostname, Address: g.AgentURL, State: "unknown", Attributes: map[string]string{}}
-				for i := range g.Attributes {
-					w.Attributes[g.Attributes[i].Name] = g.Attributes[i].Value()
-				}
+				w = &wire.Agent{ID: g.AgentID, Hostname: g.Hostname, Address: g.AgentURL, State: wire.AgentUnknown, Attributes: attributeTexts(g.Attributes)}
 				agents[g.AgentID] = w
 			}
-			if g.State == wire.Unreachable {
-				w.State = "unreachable"
+			if !g.Unreachable.IsZero() {
+				w.State = wire.AgentUnreachable
 			}
 			w.Taskgroups++
 			used[g.AgentID] = used[g.AgentID].Add(g.Need)
 		}
 	}
-	out := make([]wire.Agent, 0, len(agents))
 	for id, w := range agents {
 		w.Used = taskResources(used[id])
+	}
+	merge(agents, told)
+	out := make([]wire.Agent, 0, len(agents))
+	for _, w := range agents {
 		out = append(out, *w)
 	}
 	slices.SortFunc(out, func(a, b wire.Agent) int { return cmp.Or(cmp.Compare(a.Hostname, b.Hostname), cmp.Compare(a.ID, b.ID)) })
+	return out
+}
+
+// merge puts what the master tells over what is known here: its amounts count
+// all frameworks. An agent that it does not list is gone, or out of its reach.
+func merge(agents map[string]*wire.Agent, told []slave) {
+	if told == nil {
+		return
+	}
+	listed := map[string]bool{}
+	for i := range told {
+		s := &told[i]
+		listed[s.ID] = true
+		w := agents[s.ID]
+		if w == nil {
+			w = &wire.Agent{ID: s.ID, Attributes: map[string]string{}}
+			for name, value := range s.Attributes {
+				w.Attributes[name] = fmt.Sprint(value)
+			}
+			agents[s.ID] = w
+		}
+		w.Hostname = s.Hostname
+		w.Address = cmp.Or(w.Address, s.url())
+		w.Total, w.Used = taskResources(s.Resources.amounts()), taskResources(s.Used.amounts())
+		w.Ports = s.Resources.ports().String()
+		switch {
+		case s.recovering:
+			w.State = wire.AgentUnknown
+		case s.Active:
+			w.State = wire.AgentActive
+		default:
+			w.State = wire.AgentInactive
+		}
+	}
+	for id, w := range agents {
+		switch {
+		case listed[id]:
+		case w.Taskgroups == 0:
+			delete(agents, id)
+		default:
+			w.State = wire.AgentUnreachable
+		}
+	}
+}
+
+func attributeTexts(attrs []placement.Attribute) map[string]string {
+	out := map[string]string{}
+	for i := range attrs {
+		out[attrs[i].Name] = attrs[i].Value()
+	}
 	return out
 }
 

@@ -66,6 +66,7 @@ func (l *loop) handle(e mesos.Event) {
 		l.log.Info("Mesos reports a failure", "agent", e.AgentID, "executor", e.ExecutorID, "status", e.Status)
 		if e.ExecutorID == "" {
 			delete(l.agents, e.AgentID)
+			delete(l.slaves, e.AgentID)
 		}
 	case mesos.Refused:
 		l.refused(e, now)
@@ -80,7 +81,8 @@ func (l *loop) subscribed(e mesos.Subscribed, now time.Time) {
 		l.put(keyFramework, frameworkRecord{ID: e.FrameworkID})
 	}
 	l.voidOffers()
-	l.connection = connection{connected: true, master: e.Master.String(), unanswered: map[string]string{}}
+	l.connection = connection{connected: true, master: e.Master.String(), unanswered: map[string]string{}, agentsUnknown: true}
+	clear(l.slaves)
 	l.log.Info("subscribed", "framework", e.FrameworkID, "master", e.Master.Host)
 	// A KILL may have been lost with the connection.
 	for _, slots := range l.slots {

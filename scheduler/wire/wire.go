@@ -119,7 +119,19 @@ type Task struct {
 	Changed time.Time       `json:"changed,omitzero"`
 }
 
-// Agent is a machine, as its offers and taskgroups show it.
+// States of an agent. An unknown one has not come back to a master that was
+// restarted, or is known by its taskgroups alone; an inactive one has lost its
+// connection or is drained.
+const (
+	AgentActive      = "active"
+	AgentInactive    = "inactive"
+	AgentUnreachable = "unreachable"
+	AgentUnknown     = "unknown"
+)
+
+// Agent is a machine, as the master tells of it. Used counts all frameworks.
+// Where the master does not answer, it is what offers have shown, and Used
+// counts this framework's taskgroups.
 type Agent struct {
 	ID         string            `json:"id"`
 	Hostname   string            `json:"hostname"`
