@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
@@ -257,5 +258,47 @@ func TestTakenPortIsNamedWithItsListener(t *testing.T) {
 	}})
 	if err := e.awaitPorts(t.Context(), &Task{Spec: spec}); err != nil {
 		t.Errorf("port that became free: %v", err)
+	}
+}
+
+// A taskgroup does not start beside what a killed executor of the same instance left.
+func TestWaitsForWhatIsLeftOfAnEarlierTaskgroupOfTheInstance(t *testing.T) {
+	t.Parallel()
+	const own, old = "0.web.test.local.2", "0.web.test.local.1"
+	spec := &api.TaskSpec{Taskgroup: api.TaskgroupRef{ID: own}}
+	for name, c := range map[string]struct {
+		left []string
+		gone time.Duration
+		took time.Duration
+		want string
+	}{
+		"nothing":                {nil, 0, 0, ""},
+		"itself":                 {[]string{own}, time.Hour, 0, ""},
+		"another cluster's name": {[]string{"0.web.test.local.x.1"}, time.Hour, 0, ""},
+		"removed after a while":  {[]string{old, own}, 4 * time.Second, 4 * time.Second, ""},
+		"never removed":          {[]string{old}, time.Hour, predecessorPatience, old},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				e := New(Options{Config: Config{ExecutorID: own}, Left: func(prefix string) ([]string, error) {
+					if prefix != "0.web.test.local." {
+						t.Errorf("asked for %q", prefix)
+					}
+					if time.Since(began) >= c.gone {
+						return nil, nil
+					}
+					return slices.Clone(c.left), nil
+				}})
+				err := e.awaitPredecessors(t.Context(), spec)
+				if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+					t.Errorf("error %v, want %q", err, c.want)
+				}
+				if took := time.Since(began); took < c.took || took > c.took+100*time.Millisecond {
+					t.Errorf("took %s, want %s", took, c.took)
+				}
+			})
+		})
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 // portsPatience is how long a taken port is looked at again while what a dead
 // executor left behind is still being removed.
-const portsPatience = 3 * time.Second
+const portsPatience = 10 * time.Second
 
 // prepare is the first step of a task; it runs beside the loop.
 func (e *Executor) prepare(ctx context.Context, id string, spec *api.TaskSpec, foreign bool, progress func(string)) (prepared, error) {
@@ -84,6 +84,47 @@ func taskEnv(id, executorID, sandbox string, s *api.TaskSpec) []string {
 		}
 	}
 	return env
+}
+
+// predecessorPatience is how long what an earlier executor of the same instance
+// left may take to be removed. The reaper gives processes and containers a few
+// seconds to end.
+const predecessorPatience = 30 * time.Second
+
+// awaitPredecessors waits until nothing is left of earlier taskgroups of the
+// same instance on this agent. One that was killed has failed for Mesos at once, so
+// its successor may be here before its tasks are gone; they must not run side
+// by side, on the same files and ports.
+func (e *Executor) awaitPredecessors(ctx context.Context, spec *api.TaskSpec) error {
+	// The id is {index}.{app}.{namespace}.{cluster}.{timestamp}.
+	id := spec.Taskgroup.ID
+	dot := strings.LastIndexByte(id, '.')
+	if e.opts.Left == nil || dot < 0 || id != e.cfg.ExecutorID {
+		return nil
+	}
+	deadline := time.Now().Add(predecessorPatience)
+	for {
+		left, err := e.opts.Left(id[:dot+1])
+		if err != nil {
+			return err
+		}
+		left = slices.DeleteFunc(left, func(other string) bool {
+			// Another cluster's name may go on where ours ends.
+			return other == id || strings.Contains(other[dot+1:], ".")
+		})
+		if len(left) == 0 {
+			return nil
+		}
+		if !time.Now().Before(deadline) {
+			return fmt.Errorf("something is left of %s, an earlier taskgroup of this instance, on this agent after %s; check that tandem-processd runs and what its log says",
+				strings.Join(left, " and "), predecessorPatience)
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // awaitPorts returns an error that names the ports on which something listens

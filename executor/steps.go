@@ -195,6 +195,9 @@ func (e *Executor) beginCreate(t *task) {
 	t.run.Publish = t.group.publish(t)
 	rt, run := t.runtime, *t.run
 	e.begin(t, func(ctx context.Context) (any, error) {
+		if err := e.awaitPredecessors(ctx, run.Spec); err != nil {
+			return nil, err
+		}
 		if err := e.awaitPorts(ctx, &run); err != nil {
 			return nil, err
 		}

@@ -59,6 +59,7 @@ func serve(ctx context.Context, o *options, cfg executor.Config, log *slog.Logge
 			records, err := j.Abandoned()
 			return len(records) > 0, err
 		},
+		Left: j.Left,
 		Idle: shrink,
 		Log:  log,
 	})

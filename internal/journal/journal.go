@@ -79,11 +79,13 @@ func (j *Journal) records() string { return filepath.Join(j.dir, "records") }
 
 // Own takes the owner's lock, so that its records are nobody else's to remove.
 // It returns ErrOwned when a living process, the reaper included, holds it.
-func (j *Journal) Own(owner string) (*Owner, error) {
+func (j *Journal) Own(owner string) (*Owner, error) { return j.own(owner, rangeOwner) }
+
+func (j *Journal) own(owner string, length int64) (*Owner, error) {
 	if owner == "" {
 		return nil, errors.New("journal: the owner must have a name")
 	}
-	lock, err := takeLock(j.lockPath(owner))
+	lock, err := takeLock(j.lockPath(owner), length)
 	if err != nil {
 		return nil, fmt.Errorf("journal: owner %q: %w", owner, err)
 	}
@@ -97,11 +99,38 @@ func (j *Journal) Own(owner string) (*Owner, error) {
 
 // Claim is Own for a reaper: it takes over a dead owner's records. While the
 // claim is held, a new process of the same name cannot start to own them.
-func (j *Journal) Claim(owner string) (*Owner, error) { return j.Own(owner) }
+func (j *Journal) Claim(owner string) (*Owner, error) { return j.own(owner, rangeClaim) }
 
-// Owned tells whether a living process holds the owner's lock.
+// Owned tells whether a living process, the reaper included, holds the owner's lock.
 func (j *Journal) Owned(owner string) (bool, error) {
-	return lockHeld(j.lockPath(owner))
+	by, err := lockHolder(j.lockPath(owner))
+	return by != nobody, err
+}
+
+// Left returns the owners whose names begin with prefix and who have records,
+// whether they live, are dead, or are being cleaned up after.
+func (j *Journal) Left(prefix string) ([]string, error) {
+	dirs, err := os.ReadDir(j.records())
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	// Names are encoded byte by byte, and long ones are cut.
+	head := encode(prefix)
+	head = head[:min(len(head), maxName-35)]
+	var owners []string
+	for _, d := range dirs {
+		if !d.IsDir() || !strings.HasPrefix(d.Name(), head) {
+			continue
+		}
+		recs, err := j.read(filepath.Join(j.records(), d.Name()))
+		if err != nil {
+			return nil, err
+		}
+		if len(recs) > 0 && strings.HasPrefix(recs[0].Owner, prefix) {
+			owners = append(owners, recs[0].Owner)
+		}
+	}
+	return owners, nil
 }
 
 // Records returns all records, ordered by owner and age.
@@ -124,8 +153,9 @@ func (j *Journal) Records() ([]Record, error) {
 	return out, nil
 }
 
-// Abandoned returns the records whose owner is dead, and those from before the
-// last reboot. Claim the owner before undoing anything: the answer is only a hint.
+// Abandoned returns the records whose owner is dead, those that a reaper is at
+// work on included, and those from before the last reboot. Claim the owner
+// before undoing anything: the answer is only a hint.
 func (j *Journal) Abandoned() ([]Record, error) {
 	all, err := j.Records()
 	if err != nil {
@@ -136,9 +166,11 @@ func (j *Journal) Abandoned() ([]Record, error) {
 	for _, r := range all {
 		alive, seen := held[r.Owner]
 		if !seen {
-			if alive, err = j.Owned(r.Owner); err != nil {
+			by, err := lockHolder(j.lockPath(r.Owner))
+			if err != nil {
 				return nil, fmt.Errorf("journal: owner %q: %w", r.Owner, err)
 			}
+			alive = by == anOwner
 			held[r.Owner] = alive
 		}
 		if !alive || r.BootID != j.boot {

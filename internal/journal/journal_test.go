@@ -261,3 +261,80 @@ func BenchmarkPutDelete(b *testing.B) {
 		}
 	}
 }
+
+// While a reaper is at work, what it has not removed yet is still there to be seen.
+func TestClaimedRecordsAreStillLeft(t *testing.T) {
+	t.Parallel()
+	j, err := Open(filepath.Join(t.TempDir(), "j"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const id = "0.web.test.local.1"
+	o, err := j.Own(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long, err := j.Own("0." + strings.Repeat("long-name.", 30) + "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer long.Close()
+	left := func(prefix string) []string {
+		t.Helper()
+		owners, err := j.Left(prefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return owners
+	}
+	abandoned := func() int {
+		t.Helper()
+		recs, err := j.Abandoned()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(recs)
+	}
+	if got := left("0."); len(got) > 0 {
+		t.Errorf("left %v without records", got)
+	}
+	for _, owner := range []*Owner{o, long} {
+		if err := owner.PutVolatile("process", "t", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := left("0.web.test.local."); len(got) != 1 || got[0] != id || abandoned() != 0 {
+		t.Errorf("left %v, %d abandoned", got, abandoned())
+	}
+	if got := left("1."); len(got) > 0 {
+		t.Errorf("left %v of others", got)
+	}
+	if got := left("0." + strings.Repeat("long-name.", 30)); len(got) != 1 || got[0] != long.Name() {
+		t.Errorf("left %v", got)
+	}
+	if err := o.Close(); err != nil {
+		t.Fatal(err)
+	}
+	claim, err := j.Claim(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Own(id); !errors.Is(err, ErrOwned) {
+		t.Errorf("owned beside a claim: %v", err)
+	}
+	if _, err := j.Claim(id); !errors.Is(err, ErrOwned) {
+		t.Errorf("claimed twice: %v", err)
+	}
+	if got := left("0.web.test.local."); len(got) != 1 || abandoned() != 1 {
+		t.Errorf("while it is cleaned up: left %v, %d abandoned", got, abandoned())
+	}
+	if err := claim.Delete("process", "t"); err != nil {
+		t.Fatal(err)
+	}
+	if got := left("0.web.test.local."); len(got) != 0 || abandoned() != 0 {
+		t.Errorf("after the clean-up: left %v, %d abandoned", got, abandoned())
+	}
+	if err := claim.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

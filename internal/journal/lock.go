@@ -13,15 +13,31 @@ func (j *Journal) lockPath(owner string) string {
 	return filepath.Join(j.owners(), encode(owner)+".lock")
 }
 
-// takeLock opens the file, making it when it is missing, and locks it.
-func takeLock(path string) (*os.File, error) {
+// The locked range tells who holds a lock (fcntl(2), F_OFD_GETLK): an owner locks
+// the whole file, a reaper its first byte. Each excludes the other.
+const (
+	rangeOwner = 0 // to the end of the file, wherever that is
+	rangeClaim = 1
+)
+
+// holder is who holds a lock.
+type holder int
+
+const (
+	nobody holder = iota
+	anOwner
+	aReaper
+)
+
+// takeLock opens the file, making it when it is missing, and locks length bytes of it.
+func takeLock(path string, length int64) (*os.File, error) {
 	const tries = 100
 	for range tries {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
 			return nil, err
 		}
-		err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+		err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Len: length})
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 			f.Close()
 			return nil, ErrOwned
@@ -49,19 +65,25 @@ func sameFile(f *os.File, path string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// lockHeld tests the lock without taking it.
-func lockHeld(path string) (bool, error) {
+// lockHolder tests the lock without taking it.
+func lockHolder(path string) (holder, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
+		return nobody, nil
 	}
 	if err != nil {
-		return false, err
+		return nobody, err
 	}
 	defer f.Close()
 	l := unix.Flock_t{Type: unix.F_WRLCK}
 	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &l); err != nil {
-		return false, fmt.Errorf("test lock %s: %w", path, err)
+		return nobody, fmt.Errorf("test lock %s: %w", path, err)
 	}
-	return l.Type != unix.F_UNLCK, nil
+	switch {
+	case l.Type == unix.F_UNLCK:
+		return nobody, nil
+	case l.Len == rangeClaim:
+		return aReaper, nil
+	}
+	return anOwner, nil
 }
