@@ -204,24 +204,31 @@ func atoi(s string) (n int) {
 	return n
 }
 
-// told checks that the events of a workload name the failure.
+// told waits until the events of a workload name the failure. An agent that could
+// not deliver an update sends it again after ten seconds; see
+// docs/task-state-reasons.md and STATUS_UPDATE_RETRY_INTERVAL_MIN of Apache Mesos.
 func (f *faultStack) told(what, workload, reason string) {
 	f.t.Helper()
-	if reason == "" {
-		return
-	}
-	events, err := f.api.Events(f.t.Context(), ref(workload))
-	if err != nil {
-		f.t.Error(err)
-	}
 	var texts []string
-	for _, e := range events {
-		texts = append(texts, e.Reason+": "+e.Text)
-		if e.Reason == sched.Failed && regexp.MustCompile(reason).MatchString(e.Text) {
+	deadline := time.Now().Add(25 * time.Second)
+	for {
+		events, err := f.api.Events(f.t.Context(), ref(workload))
+		if err != nil {
+			f.t.Error(err)
+		}
+		texts = texts[:0]
+		for _, e := range events {
+			texts = append(texts, e.Reason+": "+e.Text)
+			if e.Reason == sched.Failed && regexp.MustCompile(reason).MatchString(e.Text) {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			f.t.Errorf("%s: no event Failed of %s tells %q:\n%s", what, workload, reason, strings.Join(texts, "\n"))
 			return
 		}
+		time.Sleep(20 * time.Millisecond)
 	}
-	f.t.Errorf("%s: no event Failed of %s tells %q:\n%s", what, workload, reason, strings.Join(texts, "\n"))
 }
 
 // finish deletes the workloads, and waits until nothing of them is left.

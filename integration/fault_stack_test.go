@@ -267,6 +267,7 @@ func (f *faultStack) waitRunning(what string, n int, gone []string) facts {
 	var err error
 	deadline := time.Now().Add(20 * time.Second)
 	for {
+		f.noOverlap(what)
 		if found, err = f.check(n, gone); err == nil {
 			return found
 		}
@@ -336,6 +337,20 @@ func (f *faultStack) check(n int, gone []string) (facts, error) {
 		return nil, fmt.Errorf("containers that should run are missing: %v", containers)
 	}
 	return found, nil
+}
+
+// noOverlap checks that no two taskgroups of one workload have processes at the same time.
+func (f *faultStack) noOverlap(what string) {
+	f.t.Helper()
+	groups := map[string]string{}
+	for _, p := range f.withVariable("BCS_POD_ID") {
+		parts := strings.SplitN(p.task, ".", 3)
+		instance := parts[1] + "-" + parts[0]
+		if other := groups[instance]; other != "" && other != p.task {
+			f.t.Fatalf("after %s: processes of %s and %s run side by side", what, min(other, p.task), max(other, p.task))
+		}
+		groups[instance] = p.task
+	}
 }
 
 // process is a process of a task, or an executor of a taskgroup.
