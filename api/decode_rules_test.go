@@ -365,19 +365,6 @@ func zeroFields(path string, v reflect.Value) []string {
 	return zero
 }
 
-func TestNearest(t *testing.T) {
-	t.Parallel()
-	keys := []string{"containerPort", "hostPort", "name", "protocol", "hostIP"}
-	for in, want := range map[string]string{
-		"hostprt": "hostPort", "prtocol": "protocol", "naem": "name", "HOSTPORT": "hostPort", "containerport": "containerPort",
-		"xyz": "", "": "", "resources": "", strings.Repeat("h", 1000): "",
-	} {
-		if got := nearest(in, keys); got != want {
-			t.Errorf("%q: got %q, want %q", in, got, want)
-		}
-	}
-}
-
 func TestPathsLeadBack(t *testing.T) {
 	t.Parallel()
 	docs, serr := parseJSON([]byte(`{"a":{"x.y/z":[1,{"b-c":"here"}]}}`))

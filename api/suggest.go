@@ -2,17 +2,23 @@ package api
 
 import "strings"
 
-// nearest returns the candidate that resembles s most, or "" when none comes
-// close: at most one slip for each three letters, letters' case aside.
-func nearest(s string, candidates []string) string {
+// Nearest returns the candidate that was most likely meant by word, or "" when
+// none comes close: at most one slip for each three letters, letters' case aside.
+// The beginning of a candidate, three letters or more, counts as one slip.
+func Nearest(word string, candidates []string) string {
 	// Long input cannot be a slip, and comparing it would take long.
-	if len(s) > 64 {
+	const longest, wholeBeginning = 256, 3
+	if len(word) > longest {
 		return ""
 	}
-	low := strings.ToLower(s)
-	best, bestDistance := "", max(1, len(s)/3)+1
+	low := strings.ToLower(word)
+	best, bestDistance := "", max(1, (len(low)+1)/3)+1
 	for _, c := range candidates {
-		d := distance(low, strings.ToLower(c))
+		lowC := strings.ToLower(c)
+		d := distance([]rune(low), []rune(lowC))
+		if len(low) >= wholeBeginning && strings.HasPrefix(lowC, low) {
+			d = min(d, 1)
+		}
 		if d < bestDistance {
 			best, bestDistance = c, d
 		}
@@ -22,7 +28,7 @@ func nearest(s string, candidates []string) string {
 
 // didYouMean renders the nearest candidate as the tail of a message.
 func didYouMean(s string, candidates []string) string {
-	if c := nearest(s, candidates); c != "" {
+	if c := Nearest(s, candidates); c != "" {
 		return "; did you mean " + c + "?"
 	}
 	return ""
@@ -30,7 +36,7 @@ func didYouMean(s string, candidates []string) string {
 
 // distance is the number of letters to insert, delete, replace or swap with
 // the next to get from a to b.
-func distance(a, b string) int {
+func distance(a, b []rune) int {
 	prev2 := make([]int, len(b)+1)
 	prev := make([]int, len(b)+1)
 	cur := make([]int, len(b)+1)

@@ -64,7 +64,11 @@ func parseParameters(errs *api.Errors, params []api.TaskParameter) parameters {
 			}
 			out.net = p.Value
 		default:
-			errs.Add(path+".key", p.Key, "is unknown; did you mean %q? Known are %s", nearest(p.Key, knownParameters), strings.Join(knownParameters, ", "))
+			hint := "known"
+			if near := api.Nearest(p.Key, knownParameters); near != "" {
+				hint = fmt.Sprintf("did you mean %q? Known", near)
+			}
+			errs.Add(path+".key", p.Key, "is unknown; %s are %s", hint, strings.Join(knownParameters, ", "))
 			continue
 		}
 		if err != nil {
@@ -116,36 +120,4 @@ func parseMegabytes(s string) (int64, error) {
 		return 0, errors.New("is no size; write a number of megabytes, such as 64")
 	}
 	return mb << 20, nil
-}
-
-// nearest returns the known word with the fewest edits from the given one.
-func nearest(word string, known []string) string {
-	best, least := "", -1
-	for _, k := range known {
-		if d := edits(strings.ToLower(word), strings.ToLower(k)); least < 0 || d < least {
-			best, least = k, d
-		}
-	}
-	return best
-}
-
-// edits counts the insertions, deletions and replacements from a to b.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

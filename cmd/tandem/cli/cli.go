@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tandem/api"
 	"tandem/cmd/tandem/exit"
 	"tandem/cmd/tandem/term"
 	"tandem/internal/version"
@@ -159,7 +160,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 		}
 	}
 	hint := ""
-	if near := nearest(args[0], names); near != "" {
+	if near := api.Nearest(args[0], names); near != "" {
 		hint = fmt.Sprintf("did you mean %q? ", near)
 	}
 	return exit.Errorf(exit.Usage, `unknown command %q for %q; %ssee "%s --help" for all commands`,

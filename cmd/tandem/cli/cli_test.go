@@ -70,15 +70,3 @@ func TestHelpAndVersionSucceed(t *testing.T) {
 		}
 	}
 }
-
-func TestNearest(t *testing.T) {
-	t.Parallel()
-	names := []string{"apply", "validate", "get", "describe", "delete", "scale"}
-	for word, want := range map[string]string{
-		"aply": "apply", "appyl": "apply", "desc": "describe", "scael": "scale", "gte": "get", "run": "", "DELETE": "delete",
-	} {
-		if got := nearest(word, names); got != want {
-			t.Errorf("nearest(%q) = %q, want %q", word, got, want)
-		}
-	}
-}

@@ -235,7 +235,7 @@ func notFound(k kind, name, namespace string, there []string) error {
 	for _, full := range there {
 		short = append(short, lastPart(full))
 	}
-	if near := nearest(name, short); near != "" {
+	if near := api.Nearest(name, short); near != "" {
 		hint = fmt.Sprintf("; did you mean %q?", near)
 	}
 	return exit.Errorf(exit.NotFound, "%s %q not found%s%s", k.name, name, where, hint)

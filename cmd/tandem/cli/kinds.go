@@ -53,7 +53,7 @@ func lookupKind(word string) (kind, error) {
 		}
 	}
 	hint := ""
-	if near := nearest(word, kindWords()); near != "" {
+	if near := api.Nearest(word, kindWords()); near != "" {
 		hint = `; did you mean "` + near + `"?`
 	}
 	return kind{}, exit.Errorf(exit.NotFound, "unknown kind %q%s; kinds are %s", word, hint, strings.Join(kindPlurals(), ", "))
