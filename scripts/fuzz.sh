@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of the module for a while, one after the other.
+# Runs every fuzz target of the module for a while, one after the other, and
+# goes on after a failure; the last line counts.
 # usage: fuzz.sh TIME   (for example 30s)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 time=${1:-30s}
-git grep -lE '^func Fuzz[A-Z]' -- '*_test.go' | while read -r file; do
+ran=0 failed=()
+while IFS=: read -r file target; do
   dir=./$(dirname "$file")
-  grep -oE '^func Fuzz[A-Za-z0-9_]+' "$file" | sed 's/^func //' | while read -r target; do
-    echo "fuzz: $dir $target for $time"
-    go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" "$dir"
-  done
-done
+  echo "fuzz: $dir $target for $time"
+  go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" "$dir" </dev/null || failed+=("$dir $target")
+  ran=$((ran + 1))
+done < <(grep -rE --include='*_test.go' --exclude-dir=.git '^func Fuzz[A-Z]' . | sed -E 's|^\./([^:]*):func (Fuzz[A-Za-z0-9_]+).*|\1:\2|' | sort)
+for f in "${failed[@]}"; do echo "fuzz: FAILED: $f"; done
+echo "fuzz: $ran targets, ${#failed[@]} failed"
+[ "$ran" -gt 0 ] && [ ${#failed[@]} = 0 ]
