@@ -209,7 +209,8 @@ func (c *cluster) launchPlain(name string, task mesos.TaskInfo) string {
 // take returns a new executor's id, an offer, and the executor.
 func (c *cluster) take() (string, mesos.Offer, mesos.ExecutorInfo) {
 	c.t.Helper()
-	id := fmt.Sprintf("0.app.test.local.%d", rand.Int64())
+	// Each is an instance of its own, or they would wait for one another.
+	id := fmt.Sprintf("%d.app.test.local.%d", rand.IntN(1<<30), rand.Int64())
 	var offer mesos.Offer
 	eventually(c.t, 10*time.Second, "an offer", func() bool {
 		c.mu.Lock()
