@@ -109,8 +109,10 @@ func (e *Executor) awaitPredecessors(ctx context.Context, spec *api.TaskSpec) er
 			return err
 		}
 		left = slices.DeleteFunc(left, func(other string) bool {
-			// Another cluster's name may go on where ours ends.
-			return other == id || strings.Contains(other[dot+1:], ".")
+			// Another cluster's name may go on where ours ends. A later taskgroup
+			// waits for this one; both must not wait for each other.
+			stamp, own := other[dot+1:], id[dot+1:]
+			return strings.Contains(stamp, ".") || len(stamp) > len(own) || len(stamp) == len(own) && stamp >= own
 		})
 		if len(left) == 0 {
 			return nil
