@@ -180,7 +180,7 @@ func (f *faultStack) workload(mode string, instances int) json.RawMessage {
 	}
 	b, err := json.Marshal(map[string]any{
 		"apiVersion": "v4", "kind": "application", "metadata": map[string]any{"name": workload, "namespace": "fault"},
-		"restartPolicy": map[string]any{"policy": "Always"}, "killPolicy": map[string]any{"gracePeriod": 5},
+		"restartPolicy": map[string]any{"policy": "Always"}, "killPolicy": map[string]any{"gracePeriod": 2},
 		"spec": map[string]any{"instance": instances, "template": map[string]any{"spec": spec}},
 	})
 	if err != nil {
