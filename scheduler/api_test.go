@@ -129,10 +129,7 @@ func TestAPIAnswers(t *testing.T) {
 	}
 	for _, c := range cases {
 		status, p, _ := request(t, c.method, base+c.path, c.body, c.header...)
-		fields := p.Message
-		for _, e := range p.Errors {
-			fields += e.Path
-		}
+		fields := fmt.Sprint(p.Message, p.Errors)
 		if status != c.status || p.Code != c.code || !strings.Contains(fields, c.text) {
 			t.Errorf("%s: %d %+v, want %d %s", c.name, status, p, c.status, c.code)
 		}
@@ -211,12 +208,11 @@ func TestGetGivesBackWhatWasApplied(t *testing.T) {
 		t.Errorf("only %d artifacts were applied", applied)
 	}
 	// The same holds for the next scheduler on the store, and after scaling but for the number.
-	ref := api.Ref{Kind: api.KindProcess, Namespace: "default", Name: "mongodb"}
 	list, err := c.Objects(t.Context(), api.KindProcess, "")
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%v %v", list, err)
 	}
-	ref = list[0].Ref
+	ref := list[0].Ref
 	if err := c.Scale(t.Context(), ref, 7); err != nil {
 		t.Fatal(err)
 	}

@@ -171,6 +171,7 @@ func (x *testExecutor) event(client *http.Client, e *executor.Event) {
 				return
 			}
 		}
+	default: // SUBSCRIBED and heartbeats
 	}
 }
 

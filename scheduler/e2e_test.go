@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -243,7 +244,7 @@ func TestEndToEndSchedulerRestarted(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(s.shared(), "fail-web-1"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually("a task ends", func() (bool, string) { n := len(s.running()); return n == 2, fmt.Sprint(n) })
+	s.eventually("a task ends", func() (bool, string) { n := len(s.running()); return n == 2, strconv.Itoa(n) })
 	s.startScheduler()
 	if err := s.client.Scale(s.Context(), webRef, 4); err != nil {
 		t.Fatal(err)

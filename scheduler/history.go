@@ -26,7 +26,8 @@ func (l *loop) event(ref api.Ref, level, reason, text string) {
 		l.log.Info(text, "object", ref.String(), "reason", reason)
 	}
 	h := l.events.byObject
-	list := append(h[ref], wire.Event{Time: l.s.o.Now(), Object: ref.String(), Level: level, Reason: reason, Text: text})
+	list := h[ref]
+	list = append(list, wire.Event{Time: l.s.o.Now(), Object: ref.String(), Level: level, Reason: reason, Text: text})
 	if len(list) > maxHistory {
 		list = append([]wire.Event(nil), list[len(list)-maxHistory:]...)
 	}

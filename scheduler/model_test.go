@@ -119,6 +119,7 @@ func (m *model) progress(t *rapid.T) {
 			m.m.update(x, mesoslib.TASK_STARTING)
 		case mesoslib.TASK_STARTING:
 			m.m.update(x, mesoslib.TASK_RUNNING)
+		default:
 		}
 	}
 }

@@ -161,7 +161,7 @@ func portTaken(address string) error {
 	if err != nil {
 		return nil //nolint:nilerr // then listening has failed for another reason, which is reported
 	}
-	n, err := net.LookupPort("tcp", port)
+	n, err := net.DefaultResolver.LookupPort(context.Background(), "tcp", port)
 	if err != nil || n == 0 {
 		return nil //nolint:nilerr // as above
 	}

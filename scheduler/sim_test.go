@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -131,7 +132,7 @@ func (m *sim) disconnect() {
 		return
 	}
 	m.connected = false
-	m.events = append(m.events[:0:0], mesos.Disconnected{Reason: fmt.Errorf("the test says so")})
+	m.events = append(m.events[:0:0], mesos.Disconnected{Reason: errors.New("the test says so")})
 }
 
 // teardown removes the framework and everything of it.
@@ -263,7 +264,7 @@ func (m *sim) accept(c *mesosapi.Call) {
 		agent, free, ports = o.agent, free.Add(o.free), union(ports, o.ports)
 	}
 	if m.refuse {
-		m.emit(mesos.Refused{Call: c, Err: fmt.Errorf("master answered 400 Bad Request")})
+		m.emit(mesos.Refused{Call: c, Err: errors.New("master answered 400 Bad Request")})
 		return
 	}
 	for _, id := range c.Accept.OfferIDs {

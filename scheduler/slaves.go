@@ -118,10 +118,10 @@ func (l *loop) learnAgents(ctx context.Context) {
 			l.asking = false
 			if err != nil {
 				l.log.Warn("the agents' whole resources are not known", "error", err)
-				return nil
+			} else {
+				l.learned(list)
 			}
-			l.learned(list)
-			return nil
+			return nil // nobody waits for an answer
 		}})
 	})
 }

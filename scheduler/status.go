@@ -174,6 +174,12 @@ func (l *loop) updated(s *mesoslib.TaskStatus, now time.Time) {
 			t = &sl.Group.Tasks[i]
 		}
 	}
+	if len(s.UUID) == 0 && sl.Group.Kill != "" && sl.kills > 0 && untouched(s.GetState()) {
+		// Reconciliation says that it runs: the KILL got lost, for example with a
+		// master that had no agent to pass it on to.
+		sl.killAgain, sl.killEvery, sl.kills = time.Time{}, 0, 0
+		l.touched[sl.Owner] = true
+	}
 	switch {
 	case terminal(t.State):
 		l.afterEnd(sl, t, s, now)
@@ -194,6 +200,11 @@ func (l *loop) updated(s *mesoslib.TaskStatus, now time.Time) {
 	}
 }
 
+// untouched tells whether a task in this state has not been asked to end.
+func untouched(s mesoslib.TaskState) bool {
+	return s == mesoslib.TASK_STAGING || s == mesoslib.TASK_STARTING || s == mesoslib.TASK_RUNNING
+}
+
 // killStray ends a task that must not run. What is not known to run is left
 // alone: a KILL of it would be answered by the same status, without an end.
 func (l *loop) killStray(s *mesoslib.TaskStatus) {
@@ -201,6 +212,7 @@ func (l *loop) killStray(s *mesoslib.TaskStatus) {
 	case mesoslib.TASK_STAGING, mesoslib.TASK_STARTING, mesoslib.TASK_RUNNING:
 		l.log.Warn("killing a task that is not to run any more", "task", s.TaskID.Value, "state", stateName(s.GetState()))
 		l.calls = append(l.calls, mesos.Kill(s.TaskID.Value, s.GetAgentID().GetValue(), 0))
+	default:
 	}
 }
 

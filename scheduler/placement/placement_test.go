@@ -2,6 +2,7 @@ package placement
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -125,7 +126,7 @@ func TestTakeNeverGivesTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var agents []*Agent
 		for i := range rapid.IntRange(1, 3).Draw(t, "agents") {
-			agents = append(agents, agent(fmt.Sprint(i), rapid.Float64Range(0, 4).Draw(t, "cpus"), 100))
+			agents = append(agents, agent(strconv.Itoa(i), rapid.Float64Range(0, 4).Draw(t, "cpus"), 100))
 		}
 		s := NewSnapshot(agents, nil, network.NewLedger())
 		taken := map[string]string{}
