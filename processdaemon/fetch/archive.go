@@ -1,20 +1,18 @@
 package fetch
 
 import (
-	"archive/tar"
-	"archive/zip"
 	"bufio"
 	"compress/bzip2"
 	"compress/gzip"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
+
+	"tandem/internal/archive"
 )
 
 // kind is what a file name says about its content. Names decide, not content:
@@ -43,6 +41,12 @@ func kindOf(name string) kind {
 	return plain
 }
 
+// Owner is who shall own what is unpacked; -1 leaves it to who unpacks.
+type Owner = archive.Owner
+
+// ErrHostile is wrapped by the refusals of what no honest archive holds.
+var ErrHostile = archive.ErrHostile
+
 // unpack writes the content of an archive, or the file itself under name, below root.
 func unpack(ctx context.Context, blob, name string, root *os.Root, owner Owner, limits Limits) error {
 	f, err := os.Open(blob)
@@ -54,38 +58,31 @@ func unpack(ctx context.Context, blob, name string, root *os.Root, owner Owner, 
 	if err != nil {
 		return err
 	}
-	u := &unpacker{ctx: ctx, root: root, owner: owner, limits: limits, packed: st.Size(), dirs: map[string]fs.FileMode{}}
-	k := kindOf(name)
-	switch k {
+	o := archive.Options{Owner: owner, MaxFiles: limits.MaxFiles, MaxBytes: limits.MaxUnpacked, Packed: st.Size()}
+	var entries int
+	switch k := kindOf(name); k {
 	case plain:
 		// Whoever fetches a single file means to run it, or does not mind.
-		c, err := clean(name)
-		if err != nil {
-			return err
-		}
-		return u.file(c, 0o755, f)
+		return archive.File(ctx, root, name, 0o755, f, o)
 	case zipFile:
-		err = u.zip(f, st.Size())
+		entries, err = archive.Zip(ctx, root, f, st.Size(), o)
 	default:
-		err = u.compressedTar(f, k)
+		entries, err = compressedTar(ctx, root, f, k, o)
 	}
-	if err != nil {
-		return err
+	if err == nil && entries == 0 {
+		err = errors.New("the archive is empty")
 	}
-	if u.files == 0 {
-		return errors.New("the archive is empty")
-	}
-	return u.finish()
+	return err
 }
 
-func (u *unpacker) compressedTar(f io.Reader, k kind) error {
+func compressedTar(ctx context.Context, root *os.Root, f io.Reader, k kind, o archive.Options) (int, error) {
 	br := bufio.NewReaderSize(f, 64<<10)
 	var r io.Reader = br
 	switch k {
 	case tarGzip:
 		z, err := gzip.NewReader(br)
 		if err != nil {
-			return notA("gzip file", err)
+			return 0, archive.NotA("gzip file", err)
 		}
 		defer z.Close()
 		r = z
@@ -95,113 +92,11 @@ func (u *unpacker) compressedTar(f io.Reader, k kind) error {
 		const window = 128 << 20
 		z, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(window))
 		if err != nil {
-			return notA("zstd file", err)
+			return 0, archive.NotA("zstd file", err)
 		}
 		defer z.Close()
 		r = z
 	default:
 	}
-	// Headers are bounded too: an archive can consist of nothing else.
-	return u.tar(&bounded{u, r, &u.raw})
-}
-
-func notA(what string, err error) error {
-	return fmt.Errorf("not a whole %s, although its name says so: %w", what, err)
-}
-
-func (u *unpacker) tar(r io.Reader) error {
-	tr := tar.NewReader(r)
-	for {
-		h, err := tr.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if errors.Is(err, ErrHostile) || u.ctx.Err() != nil {
-			return err
-		}
-		if err != nil {
-			return notA("tar archive", err)
-		}
-		if h.Typeflag == tar.TypeXGlobalHeader {
-			continue
-		}
-		if err := u.count(); err != nil {
-			return err
-		}
-		name, err := clean(h.Name)
-		if err != nil {
-			return err
-		}
-		if err := u.tarEntry(name, h, tr); err != nil {
-			if errors.Is(err, io.ErrUnexpectedEOF) {
-				return notA("tar archive", err)
-			}
-			return err
-		}
-	}
-}
-
-func (u *unpacker) tarEntry(name string, h *tar.Header, r io.Reader) error {
-	mode := fs.FileMode(h.Mode)
-	switch h.Typeflag {
-	case tar.TypeDir:
-		return u.dir(name, mode)
-	case tar.TypeReg, tar.TypeRegA, tar.TypeCont, tar.TypeGNUSparse: //nolint:staticcheck // old archives have TypeRegA
-		return u.file(name, mode, r)
-	case tar.TypeSymlink:
-		return u.symlink(name, h.Linkname)
-	case tar.TypeLink:
-		return u.hardlink(name, h.Linkname)
-	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
-		return hostile("%q is a device or a pipe", h.Name)
-	}
-	return hostile("%q has the unknown type %q", h.Name, h.Typeflag)
-}
-
-func (u *unpacker) zip(f *os.File, size int64) error {
-	zr, err := zip.NewReader(f, size)
-	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
-		return notA("zip archive", err)
-	}
-	for _, e := range zr.File {
-		if err := u.count(); err != nil {
-			return err
-		}
-		name, err := clean(e.Name)
-		if err != nil {
-			return err
-		}
-		if err := u.zipEntry(name, e); err != nil {
-			if errors.Is(err, zip.ErrChecksum) || errors.Is(err, zip.ErrFormat) || errors.Is(err, zip.ErrAlgorithm) || errors.Is(err, io.ErrUnexpectedEOF) {
-				return notA("zip archive", err)
-			}
-			return err
-		}
-	}
-	return nil
-}
-
-func (u *unpacker) zipEntry(name string, e *zip.File) error {
-	mode := e.Mode()
-	switch {
-	case mode.IsDir() || strings.HasSuffix(e.Name, "/"):
-		return u.dir(name, mode)
-	case mode.IsRegular(), mode&fs.ModeSymlink != 0:
-	default:
-		return hostile("%q is a device or a pipe", e.Name)
-	}
-	r, err := e.Open()
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	if mode&fs.ModeSymlink == 0 {
-		return u.file(name, mode, r)
-	}
-	const longest = 4096
-	target, err := io.ReadAll(io.LimitReader(r, longest))
-	if err != nil {
-		return err
-	}
-	return u.symlink(name, string(target))
+	return archive.Tar(ctx, root, r, o)
 }

@@ -18,7 +18,7 @@ import (
 	"tandem/processdaemon/protocol"
 )
 
-var nobody = Owner{-1, -1}
+var nobody = Owner{UID: -1, GID: -1}
 
 func newFetcher(t testing.TB, l Limits) *Fetcher {
 	t.Helper()

@@ -177,7 +177,7 @@ func merge(ctx context.Context, from *os.Root, out string, owner Owner) error {
 		if err != nil {
 			return err
 		}
-		err = to.Mkdir(name, perm(st.Mode()))
+		err = to.Mkdir(name, st.Mode().Perm())
 		if errors.Is(err, fs.ErrExist) {
 			there, err := to.Stat(name)
 			if err == nil && !there.IsDir() {

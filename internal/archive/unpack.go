@@ -1,9 +1,8 @@
-package fetch
+package archive
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -13,30 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Owner is who shall own what is unpacked; -1 leaves it to who unpacks.
-type Owner struct{ UID, GID int }
-
-// ErrHostile is wrapped by the refusals of what no honest archive holds.
-var ErrHostile = errors.New("refused for safety")
-
-func hostile(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrHostile, fmt.Sprintf(format, args...))
-}
-
 // unpacker writes the entries of one archive below a root. os.Root holds
 // every path inside, however the links in it may point; the checks here are
 // about what must not even be left behind.
 type unpacker struct {
-	ctx    context.Context //nolint:containedctx // lives for one call
-	root   *os.Root
-	owner  Owner
-	limits Limits
-	packed int64 // size of the archive
+	ctx  context.Context //nolint:containedctx // lives for one call
+	root *os.Root
+	Options
 
 	files int
-	bytes int64 // of files
-	raw   int64 // of a decompressed tar stream
-	links []string
+	bytes int64    // of files
+	raw   int64    // of a decompressed tar stream
+	links []string // to be followed at the end
 	dirs  map[string]fs.FileMode
 }
 
@@ -68,8 +55,8 @@ func (u *unpacker) count() error {
 	if err := u.ctx.Err(); err != nil {
 		return context.Cause(u.ctx)
 	}
-	if u.files++; u.files > u.limits.MaxFiles {
-		return hostile("more than %d entries", u.limits.MaxFiles)
+	if u.files++; u.files > u.MaxFiles {
+		return hostile("more than %d entries", u.MaxFiles)
 	}
 	return nil
 }
@@ -101,7 +88,12 @@ func (u *unpacker) mkdir(name string) error {
 		if err != nil {
 			return err
 		}
-		if st.Mode()&fs.ModeSymlink != 0 {
+		isLink := st.Mode()&fs.ModeSymlink != 0
+		if isLink && u.InUse {
+			if st, err = u.root.Stat(name); err != nil {
+				return err
+			}
+		} else if isLink {
 			// An honest archive writes below a directory's own name. Even
 			// where the link stays inside, order would decide what is overwritten.
 			return hostile("%q is a link, and entries lie below it", name)
@@ -166,8 +158,8 @@ func (u *unpacker) file(name string, mode fs.FileMode, r io.Reader) error {
 	if _, err := io.Copy(w, &bounded{u, r, &u.bytes}); err != nil {
 		return err
 	}
-	if u.owner.UID >= 0 {
-		if err := w.Chown(u.owner.UID, u.owner.GID); err != nil {
+	if u.Owner.UID >= 0 {
+		if err := w.Chown(u.Owner.UID, u.Owner.GID); err != nil {
 			return err
 		}
 	}
@@ -191,12 +183,12 @@ func (b *bounded) Read(p []byte) (int, error) {
 	}
 	n, err := b.r.Read(p)
 	*b.sum += int64(n)
-	if *b.sum > u.limits.MaxUnpacked {
-		return 0, hostile("more than %d bytes unpacked", u.limits.MaxUnpacked)
+	if *b.sum > u.MaxBytes {
+		return 0, hostile("more than %d bytes unpacked", u.MaxBytes)
 	}
 	// Real content does not shrink a thousandfold; gigabytes of zeros do.
 	const bigEnough, ratio = 1 << 30, 1000
-	if *b.sum > bigEnough && *b.sum > ratio*u.packed {
+	if u.Packed > 0 && *b.sum > bigEnough && *b.sum > ratio*u.Packed {
 		return 0, hostile("unpacks to more than %d times its size", ratio)
 	}
 	return n, err
@@ -212,13 +204,54 @@ func (u *unpacker) symlink(name, target string) error {
 	if err := u.clear(name); err != nil {
 		return err
 	}
+	if u.InUse {
+		if err := u.staysInside(name, target); err != nil {
+			return err
+		}
+	}
 	if err := u.root.Symlink(target, name); err != nil {
 		return err
 	}
-	u.links = append(u.links, name)
+	if !u.InUse {
+		u.links = append(u.links, name)
+	}
 	return u.chown(name)
 }
 
+// staysInside allows only what cannot lead out together with other links
+// either, those that come later included: ".." only at the beginning of the
+// target, no more often than the link is deep, and from a directory that is
+// reached without links.
+func (u *unpacker) staysInside(name, target string) error {
+	refused := hostile("the link %q points to %q, which leads or may lead outside", name, target)
+	climbs, down := 0, false
+	for part := range strings.SplitSeq(target, "/") {
+		switch {
+		case part == ".." && down:
+			return refused
+		case part == "..":
+			climbs++
+		case part != "" && part != ".":
+			down = true
+		}
+	}
+	if climbs > strings.Count(name, "/") {
+		return refused
+	}
+	for dir := path.Dir(name); climbs > 0 && dir != "."; dir = path.Dir(dir) {
+		st, err := u.root.Lstat(dir)
+		if err != nil {
+			return err
+		}
+		if !st.IsDir() {
+			return refused
+		}
+	}
+	return nil
+}
+
+// hardlink links to a file of the archive. One to a symbolic link would move
+// that to another depth, where it may lead out.
 func (u *unpacker) hardlink(name, target string) error {
 	t, err := clean(target)
 	if err != nil {
@@ -238,10 +271,10 @@ func (u *unpacker) hardlink(name, target string) error {
 }
 
 func (u *unpacker) chown(name string) error {
-	if u.owner.UID < 0 {
+	if u.Owner.UID < 0 {
 		return nil
 	}
-	return u.root.Lchown(name, u.owner.UID, u.owner.GID)
+	return u.root.Lchown(name, u.Owner.UID, u.Owner.GID)
 }
 
 // finish sets the directories' modes and looks at where the links really

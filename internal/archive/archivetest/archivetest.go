@@ -1,0 +1,172 @@
+// Package archivetest makes archives for tests, honest ones and a collection of
+// hostile ones that everything which unpacks archives must refuse. It is for
+// tests only and must never be imported by a program.
+package archivetest
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"io/fs"
+	"strings"
+	"testing"
+)
+
+// Entry is one entry. Type is one of the tar package's, zero for a file; Mode zero is 0644.
+type Entry struct {
+	Name, Link, Body string
+	Type             byte
+	Mode             int64
+}
+
+// Tar makes a tar archive.
+func Tar(t testing.TB, entries ...Entry) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, e := range entries {
+		if e.Type == 0 {
+			e.Type = tar.TypeReg
+		}
+		if e.Mode == 0 {
+			e.Mode = 0o644
+		}
+		h := &tar.Header{Name: e.Name, Linkname: e.Link, Typeflag: e.Type, Mode: e.Mode, Size: int64(len(e.Body)), Format: tar.FormatPAX}
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(e.Body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// Zip makes a zip archive. A Mode of zero stays zero.
+func Zip(t testing.TB, entries ...Entry) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for _, e := range entries {
+		h := &zip.FileHeader{Name: e.Name, Method: zip.Deflate}
+		h.SetMode(fs.FileMode(e.Mode) & 0o777)
+		body := e.Body
+		switch e.Type {
+		case tar.TypeSymlink:
+			h.SetMode(0o777 | fs.ModeSymlink)
+			body = e.Link
+		case tar.TypeFifo:
+			h.SetMode(fs.ModeNamedPipe | 0o644)
+		}
+		f, err := w.CreateHeader(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write([]byte(body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// Gzip compresses.
+func Gzip(t testing.TB, b []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	if _, err := w.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+const (
+	link = tar.TypeSymlink
+	hard = tar.TypeLink
+	dir  = tar.TypeDir
+)
+
+// HostileTars are tar archives that must be refused by what takes at most 5
+// entries and 100 000 bytes. Those who escape write or link to "canary", a file
+// beside the directory that is unpacked into.
+func HostileTars(t testing.TB) map[string][]byte {
+	t.Helper()
+	out := map[string][]byte{}
+	for what, entries := range map[string][]Entry{
+		"dotdot":             {{Name: "../canary", Body: "dead"}},
+		"dotdot inside":      {{Name: "a/../../canary", Body: "dead"}},
+		"absolute":           {{Name: "/tmp/escaped-by-a-test", Body: "dead"}},
+		"no name":            {{Name: "", Body: "x"}},
+		"link absolute":      {{Name: "l", Type: link, Link: "/etc"}, {Name: "l/x", Body: "dead"}},
+		"link alone":         {{Name: "l", Type: link, Link: "/tmp"}},
+		"link out":           {{Name: "l", Type: link, Link: ".."}, {Name: "l/canary", Body: "dead"}},
+		"link out deep":      {{Name: "a/l", Type: link, Link: "../../canary"}},
+		"link chain":         {{Name: "x/y/", Type: dir}, {Name: "x/y/d", Type: link, Link: "../.."}, {Name: "e", Type: link, Link: "x/y/d/../canary"}},
+		"link climbs later":  {{Name: "d", Type: link, Link: "."}, {Name: "y", Type: link, Link: "d/.."}},
+		"link in link":       {{Name: "s/", Type: dir}, {Name: "s/d", Type: link, Link: ".."}, {Name: "s/d/y", Type: link, Link: "../../canary"}},
+		"moved by hard link": {{Name: "s/d/", Type: dir}, {Name: "s/d/y", Type: link, Link: "../../x"}, {Name: "y", Type: hard, Link: "s/d/y"}},
+		"file over link":     {{Name: "l", Type: link, Link: "../canary"}, {Name: "l", Body: "dead"}},
+		"hard link out":      {{Name: "h", Type: hard, Link: "../canary"}, {Name: "h", Body: "dead"}},
+		"hard link far out":  {{Name: "h", Type: hard, Link: "../../../../../etc/passwd"}},
+		"hard link absolute": {{Name: "h", Type: hard, Link: "/etc/passwd"}},
+		"hard link to link":  {{Name: "l", Type: link, Link: "x"}, {Name: "h", Type: hard, Link: "l"}},
+		"device":             {{Name: "d", Type: tar.TypeChar}},
+		"block":              {{Name: "d", Type: tar.TypeBlock}},
+		"fifo":               {{Name: "d", Type: tar.TypeFifo}},
+		"root as file":       {{Name: ".", Body: "x"}},
+		"file over dir":      {{Name: "d/x", Body: "x"}, {Name: "d", Body: "x"}},
+		"below a file":       {{Name: "f", Body: "x"}, {Name: "f/x", Body: "x"}},
+		"deep":               {{Name: strings.Repeat("a/", 200) + "x", Body: "x"}},
+		"many":               {{Name: "1"}, {Name: "2"}, {Name: "3"}, {Name: "4"}, {Name: "5"}, {Name: "6"}},
+		"big":                {{Name: "1", Body: strings.Repeat("x", 200_000)}},
+	} {
+		out[what] = Tar(t, entries...)
+	}
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for range 2000 {
+		h := &tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": strings.Repeat("x", 500)}}
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	out["nothing but headers"] = b.Bytes()
+	return out
+}
+
+// BelowLinks are tar archives whose entries lie below a link of their own that
+// stays inside: to be refused in a fresh directory, harmless in one in use.
+func BelowLinks(t testing.TB) map[string][]byte {
+	t.Helper()
+	return map[string][]byte{
+		"through a link": Tar(t, Entry{Name: "d/", Type: dir}, Entry{Name: "l", Type: link, Link: "d"}, Entry{Name: "l/x", Body: "x"}),
+		"dir over link":  Tar(t, Entry{Name: "l", Type: link, Link: "."}, Entry{Name: "l/", Type: dir}, Entry{Name: "l/x", Body: "x"}),
+	}
+}
+
+// HostileZips are HostileTars for zip archives.
+func HostileZips(t testing.TB) map[string][]byte {
+	t.Helper()
+	return map[string][]byte{
+		"dotdot":   Zip(t, Entry{Name: "../canary", Body: "dead"}),
+		"absolute": Zip(t, Entry{Name: "/tmp/escaped-by-a-test", Body: "dead"}),
+		"link out": Zip(t, Entry{Name: "l", Type: link, Link: "../canary"}),
+		"via link": Zip(t, Entry{Name: "l", Type: link, Link: ".."}, Entry{Name: "l/x", Body: "x"}),
+		"fifo":     Zip(t, Entry{Name: "p", Type: tar.TypeFifo}),
+		"big":      Zip(t, Entry{Name: "z", Body: strings.Repeat("\x00", 200_000)}),
+		"many":     Zip(t, Entry{Name: "1"}, Entry{Name: "2"}, Entry{Name: "3"}, Entry{Name: "4"}, Entry{Name: "5"}, Entry{Name: "6"}),
+	}
+}
