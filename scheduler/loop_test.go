@@ -325,7 +325,7 @@ func TestLostKillGoesAgainWhenReconciliationTells(t *testing.T) {
 	}
 	x.group.deaf = false
 	h.m.status(x.id, x.group.agent, mesoslib.TASK_RUNNING, mesoslib.REASON_RECONCILIATION)
-	h.settle()
+	h.advance(time.Second)
 	if h.l.objects[webRef] != nil {
 		t.Error("it is not gone")
 	}

@@ -175,9 +175,10 @@ func (l *loop) updated(s *mesoslib.TaskStatus, now time.Time) {
 		}
 	}
 	if len(s.UUID) == 0 && sl.Group.Kill != "" && sl.kills > 0 && untouched(s.GetState()) {
-		// Reconciliation says that it runs: the KILL got lost, for example with a
-		// master that had no agent to pass it on to.
-		sl.killAgain, sl.killEvery, sl.kills = time.Time{}, 0, 0
+		// Reconciliation says that it runs: the KILL got lost, for example at a
+		// master that had no agent to pass it on to, unless the two have crossed.
+		last := sl.killAgain.Add(-sl.killEvery)
+		sl.killAgain, sl.killEvery, sl.kills = last.Add(time.Second), 0, 0
 		l.touched[sl.Owner] = true
 	}
 	switch {
