@@ -177,12 +177,7 @@ func readRecord(path string) (*record, error) {
 }
 
 func (s *store) quarantine(path string, why error) {
-	dir := filepath.Join(s.dir, "corrupt")
-	err := atomicfile.MkdirAll(dir, 0o700)
-	to := filepath.Join(dir, fmt.Sprintf("%d-%s", time.Now().UnixNano(), filepath.Base(path)))
-	if err == nil {
-		err = os.Rename(path, to)
-	}
+	to, err := atomicfile.SetAside(path, filepath.Join(s.dir, "corrupt"))
 	if err != nil {
 		s.log.Error("unreadable record cannot be set aside", "path", path, "reason", why, "err", err)
 		return

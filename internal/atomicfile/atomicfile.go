@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // TempPrefix starts the name of every unfinished file. A reader of a directory
@@ -118,6 +119,20 @@ func MkdirAll(dir string, perm os.FileMode) error {
 		return fmt.Errorf("make directory %s: %w", dir, err)
 	}
 	return SyncDir(parent)
+}
+
+// SetAside moves a file that cannot be read into dir, which is made for nobody
+// else's eyes when it is missing, and keeps it there for people under a name of
+// its own, which it returns.
+func SetAside(path, dir string) (string, error) {
+	if err := MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("set aside %s: %w", path, err)
+	}
+	to := filepath.Join(dir, fmt.Sprintf("%d-%s", time.Now().UnixNano(), filepath.Base(path)))
+	if err := os.Rename(path, to); err != nil {
+		return "", fmt.Errorf("set aside %s: %w", path, err)
+	}
+	return to, nil
 }
 
 // RemoveTemp deletes unfinished files that a crash left in a directory. Call

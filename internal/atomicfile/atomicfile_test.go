@@ -83,3 +83,27 @@ func TestRemoveTemp(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestSetAside(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, corrupt := filepath.Join(dir, "a.json"), filepath.Join(dir, "corrupt")
+	for range 2 {
+		if err := os.WriteFile(path, []byte("bad"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		to, err := SetAside(path, corrupt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := os.ReadFile(to); err != nil || string(b) != "bad" || filepath.Dir(to) != corrupt {
+			t.Errorf("%s: %q %v", to, b, err)
+		}
+	}
+	if e, err := os.ReadDir(corrupt); err != nil || len(e) != 2 {
+		t.Errorf("kept: %v %v", e, err)
+	}
+	if _, err := SetAside(path, corrupt); err == nil {
+		t.Error("a file that is not there was set aside")
+	}
+}

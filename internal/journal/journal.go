@@ -220,12 +220,7 @@ func (j *Journal) read(dir string) ([]Record, error) {
 }
 
 func (j *Journal) quarantine(path string, why error) {
-	dir := filepath.Join(j.dir, "corrupt")
-	err := atomicfile.MkdirAll(dir, 0o700)
-	to := filepath.Join(dir, fmt.Sprintf("%d-%s", time.Now().UnixNano(), filepath.Base(path)))
-	if err == nil {
-		err = os.Rename(path, to)
-	}
+	to, err := atomicfile.SetAside(path, filepath.Join(j.dir, "corrupt"))
 	if err != nil {
 		slog.Error("unreadable journal record cannot be set aside", "path", path, "reason", why, "err", err)
 		return
