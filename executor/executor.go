@@ -39,8 +39,8 @@ type Options struct {
 	// Abandoned tells whether something of a dead executor still waits to be
 	// removed from this agent; ports may then become free by themselves. May be nil.
 	Abandoned func() (bool, error)
-	// Left returns the executors whose ids begin with a prefix and of whom
-	// something is left on this agent; it may be this one, too. May be nil.
+	// Left returns the dead executors whose ids begin with a prefix and of whom
+	// something still waits to be removed from this agent. May be nil.
 	Left func(prefix string) ([]string, error)
 	// Idle is called beside the loop when nothing is left to do but to wait for
 	// the tasks, for example to give memory back. May be nil.

@@ -94,7 +94,8 @@ const predecessorPatience = 30 * time.Second
 // awaitPredecessors waits until nothing is left of earlier taskgroups of the
 // same instance on this agent. One that was killed has failed for Mesos at once, so
 // its successor may be here before its tasks are gone; they must not run side
-// by side, on the same files and ports.
+// by side, on the same files and ports. One that lives is not waited for: to end
+// it is the scheduler's business.
 func (e *Executor) awaitPredecessors(ctx context.Context, spec *api.TaskSpec) error {
 	// The id is {index}.{app}.{namespace}.{cluster}.{timestamp}.
 	id := spec.Taskgroup.ID
@@ -109,10 +110,8 @@ func (e *Executor) awaitPredecessors(ctx context.Context, spec *api.TaskSpec) er
 			return err
 		}
 		left = slices.DeleteFunc(left, func(other string) bool {
-			// Another cluster's name may go on where ours ends. A later taskgroup
-			// waits for this one; both must not wait for each other.
-			stamp, own := other[dot+1:], id[dot+1:]
-			return strings.Contains(stamp, ".") || len(stamp) > len(own) || len(stamp) == len(own) && stamp >= own
+			// Another cluster's name may go on where ours ends.
+			return strings.Contains(other[dot+1:], ".")
 		})
 		if len(left) == 0 {
 			return nil

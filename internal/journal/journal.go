@@ -107,8 +107,8 @@ func (j *Journal) Owned(owner string) (bool, error) {
 	return by != nobody, err
 }
 
-// Left returns the owners whose names begin with prefix and who have records,
-// whether they live, are dead, or are being cleaned up after.
+// Left returns the owners whose names begin with prefix, who are dead, and after
+// whom a reaper has not cleaned up to the end.
 func (j *Journal) Left(prefix string) ([]string, error) {
 	dirs, err := os.ReadDir(j.records())
 	if err != nil {
@@ -120,6 +120,13 @@ func (j *Journal) Left(prefix string) ([]string, error) {
 	var owners []string
 	for _, d := range dirs {
 		if !d.IsDir() || !strings.HasPrefix(d.Name(), head) {
+			continue
+		}
+		by, err := lockHolder(filepath.Join(j.owners(), d.Name()+".lock"))
+		if err != nil {
+			return nil, fmt.Errorf("journal: %w", err)
+		}
+		if by == anOwner {
 			continue
 		}
 		recs, err := j.read(filepath.Join(j.records(), d.Name()))
