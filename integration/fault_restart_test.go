@@ -1,9 +1,12 @@
 package integration
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"tandem/integration/stack"
+	sched "tandem/scheduler/wire"
 )
 
 // Tasks outlive every process of the stack. What is claimed after each fault is
@@ -109,4 +112,52 @@ func TestFaultTaskKilledWhileServerIsAway(t *testing.T) {
 		f.replaced("tasks were killed while "+victim+" was away", before, reason, "host", "bridge")
 		f.finish()
 	})
+}
+
+// An agent is away until its tasks are replaced elsewhere; when it is back, with
+// its tasks still running, they are ended, and the new ones stay.
+func TestFaultAgentAwayTooLong(t *testing.T) {
+	t.Parallel()
+	f := startFault(t, faultOptions{agents: 2, flags: map[string][]string{
+		stack.Master:    {"--agent_ping_timeout=500ms", "--max_agent_ping_timeouts=2"},
+		stack.Scheduler: {"--replace-unreachable-after=500ms"},
+	}})
+	const nap = `{"apiVersion":"v4","kind":"process","metadata":{"name":"nap","namespace":"fault"},"spec":{"instance":3,"template":{"spec":{
+"processes":[{"procName":"sleep","startCmd":"/bin/sleep 1000","resources":{"limits":{"cpu":"0.1","memory":"32"}}}]}}}}`
+	f.applyThese([]byte(nap))
+	before := f.waitRunning("the launch", 3, nil)
+	lost := f.taskgroups()[0].Agent
+	victim := stack.Agent(0)
+	if lost != stack.AgentIP(0) {
+		victim = stack.Agent(1)
+	}
+	f.kill(victim)
+	f.partitioned = true
+	eventually(t, 20*time.Second, "all to run elsewhere", func() bool {
+		groups := f.taskgroups()
+		for i := range groups {
+			if groups[i].State != sched.Running || groups[i].Agent == lost {
+				return false
+			}
+		}
+		return len(groups) == 3
+	})
+	replaced := f.taskgroups()
+	f.restart(victim)
+	after := f.waitRunning("the agent came back", 3, nil)
+	for i := range replaced {
+		if !slices.Contains(after.groups(), replaced[i].ID) {
+			t.Errorf("%s did not stay: %s", replaced[i].ID, after)
+		}
+	}
+	for id, x := range before {
+		if y, stayed := after[id]; stayed && !x.equal(y) {
+			t.Errorf("%+v was touched: %+v", x, y)
+		}
+	}
+	f.prove()
+	if err := f.api.Delete(t.Context(), refOf("process", "nap")); err != nil {
+		t.Fatal(err)
+	}
+	f.gone()
 }

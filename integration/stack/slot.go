@@ -18,7 +18,9 @@ const (
 	slots       = 40
 	portsOfSlot = 250
 	serverPorts = 10
-	agentPorts  = (portsOfSlot - serverPorts) / MaxAgents
+	// sparePorts, the last of the serverPorts, are for fixed ports of tests.
+	sparePorts = 5
+	agentPorts = (portsOfSlot - serverPorts) / MaxAgents
 )
 
 // slot is a range of ports that belongs to one stack, on whatever address.
@@ -51,6 +53,9 @@ func (s *slot) release() { _ = s.lock.Close() }
 
 // port returns one of the ports of the stack's own servers.
 func (s *slot) port(i int) int { return firstPort + s.number*portsOfSlot + i }
+
+// spare returns one of the ports that are for tests.
+func (s *slot) spare(i int) int { return s.port(serverPorts - sparePorts + i) }
 
 // agentPorts returns the range that an agent offers.
 func (s *slot) agentPorts(i int) (begin, end int) {

@@ -152,6 +152,12 @@ func (s *Stack) AgentAddress(i int) string {
 	return net.JoinHostPort(AgentIP(i), strconv.Itoa(s.slot.port(2+i)))
 }
 
+// SparePorts is how many ports SparePort has.
+const SparePorts = sparePorts
+
+// SparePort returns a port that belongs to this stack and that no agent offers.
+func (s *Stack) SparePort(i int) int { return s.slot.spare(i) }
+
 // SetEnv gives a process that is started from now on more environment, in place
 // of what an earlier call gave it.
 func (s *Stack) SetEnv(name string, env ...string) {
