@@ -139,26 +139,14 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	set.Var(&environment{&f.ExecutorEnvironment}, "executor_environment_variables", "JSON object (or path of one) with variables for every executor")
 	set.StringVar(&f.CgroupsRoot, "cgroups_root", f.CgroupsRoot, "name of the cgroup below which containers are kept together")
 	for name, why := range ignored {
-		set.Var(&ignoredFlag{}, name, "taken for compatibility: "+why)
-		flag := set.Lookup(name)
-		flag.NoOptDefVal, flag.Hidden = "true", true
+		flags.Ignore(set, name, why)
 	}
-	set.Var(&ignoredFlag{}, "no_systemd_enable_support", "taken for compatibility")
-	no := set.Lookup("no_systemd_enable_support")
-	no.NoOptDefVal, no.Hidden = "true", true
+	flags.Ignore(set, "no_systemd_enable_support", ignored["systemd_enable_support"])
 }
 
 // Ignored names the flags in the set that were given and have no meaning here,
 // each with the reason.
-func Ignored(set *pflag.FlagSet) []string {
-	var out []string
-	set.Visit(func(fl *pflag.Flag) {
-		if _, ok := fl.Value.(*ignoredFlag); ok {
-			out = append(out, fmt.Sprintf("--%s has no effect: %s", fl.Name, ignored[strings.TrimPrefix(fl.Name, "no_")]))
-		}
-	})
-	return out
-}
+func Ignored(set *pflag.FlagSet) []string { return flags.Ignored(set) }
 
 // Validate returns everything that is wrong with the flags.
 func (f *Flags) Validate() error {
@@ -236,13 +224,6 @@ func (n noSwitch) Set(text string) error {
 	}
 	return err
 }
-
-// ignoredFlag takes anything.
-type ignoredFlag struct{ text string }
-
-func (i *ignoredFlag) String() string        { return i.text }
-func (i *ignoredFlag) Set(text string) error { i.text = text; return nil }
-func (i *ignoredFlag) Type() string          { return "text" }
 
 // environment is a JSON object of strings, or the path of a file with one.
 type environment struct{ to *map[string]string }

@@ -84,9 +84,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	set.IntVar(&f.MaxCompletedFrameworks, "max_completed_frameworks", f.MaxCompletedFrameworks, "completed frameworks to remember")
 	set.IntVar(&f.MaxCompletedTasksPerFramework, "max_completed_tasks_per_framework", f.MaxCompletedTasksPerFramework, "completed tasks to remember for each framework")
 	for name, why := range ignored {
-		set.Var(&ignoredFlag{}, name, "taken for compatibility: "+why)
-		flag := set.Lookup(name)
-		flag.NoOptDefVal, flag.Hidden = "true", true
+		flags.Ignore(set, name, why)
 	}
 	set.Var(&refusedFlag{}, "zk", "refused: there is one master and no election")
 	set.Lookup("zk").Hidden = true
@@ -111,27 +109,7 @@ var ignored = map[string]string{
 }
 
 // Ignored names the flags in the set that were given and have no effect, each with the reason.
-func Ignored(set *pflag.FlagSet) []string {
-	var out []string
-	set.Visit(func(fl *pflag.Flag) {
-		if _, ok := fl.Value.(*ignoredFlag); ok {
-			out = append(out, fmt.Sprintf("--%s has no effect: %s", fl.Name, ignored[fl.Name]))
-		}
-	})
-	return out
-}
-
-// ignoredFlag takes anything.
-type ignoredFlag struct{ text string }
-
-// String returns what was given.
-func (i *ignoredFlag) String() string { return i.text }
-
-// Set takes any text.
-func (i *ignoredFlag) Set(text string) error { i.text = text; return nil }
-
-// Type names the kind of value in help texts.
-func (i *ignoredFlag) Type() string { return "text" }
+func Ignored(set *pflag.FlagSet) []string { return flags.Ignored(set) }
 
 // refusedFlag takes nothing: silently ignoring it would mean another thing than what was asked for.
 type refusedFlag struct{}

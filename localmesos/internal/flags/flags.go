@@ -93,6 +93,37 @@ func DurationVar(set *pflag.FlagSet, p *time.Duration, name, usage string) {
 	set.Var((*Duration)(p), name, usage)
 }
 
+// ignored is a flag that takes anything and does nothing.
+type ignored struct{ text, why string }
+
+// String returns what was given.
+func (i *ignored) String() string { return i.text }
+
+// Set takes any text.
+func (i *ignored) Set(text string) error { i.text = text; return nil }
+
+// Type names the kind of value in help texts.
+func (i *ignored) Type() string { return "text" }
+
+// Ignore defines a hidden flag of Apache Mesos that has no meaning here, for a
+// reason: with or without a value, it is taken.
+func Ignore(set *pflag.FlagSet, name, why string) {
+	flag := set.VarPF(&ignored{why: why}, name, "", "taken for compatibility: "+why)
+	flag.NoOptDefVal, flag.Hidden = "true", true
+}
+
+// Ignored names the flags of the set that were given and that Ignore has
+// defined, each with the reason.
+func Ignored(set *pflag.FlagSet) []string {
+	var out []string
+	set.Visit(func(fl *pflag.Flag) {
+		if i, ok := fl.Value.(*ignored); ok {
+			out = append(out, fmt.Sprintf("--%s has no effect: %s", fl.Name, i.why))
+		}
+	})
+	return out
+}
+
 // Normalize makes --work-dir the same flag as --work_dir. Give it to
 // FlagSet.SetNormalizeFunc before flags are defined.
 func Normalize(_ *pflag.FlagSet, name string) pflag.NormalizedName {
