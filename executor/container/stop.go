@@ -55,18 +55,22 @@ func (r *Runtime) signal(ctx context.Context, id string, n *run, name string, si
 	return err
 }
 
+// enterToEnd is enter for what ends the task: what is being created or started
+// right now learns of it, and is waited for until that is settled.
+func (r *Runtime) enterToEnd(ctx context.Context, taskID string) (*task, error) {
+	r.mu.Lock()
+	if t := r.tasks[taskID]; t != nil {
+		t.stopping = true
+	}
+	r.mu.Unlock()
+	return r.enter(ctx, taskID)
+}
+
 // Stop ends a container: its stop signal (SIGTERM unless the image says
 // otherwise), grace, SIGKILL. It returns once its processes are gone. Containers
 // are stopped independently of one another: callers may stop all at once.
 func (r *Runtime) Stop(ctx context.Context, taskID string, grace time.Duration) error {
-	r.mu.Lock()
-	t := r.tasks[taskID]
-	if t != nil {
-		t.stopping = true
-	}
-	r.mu.Unlock()
-	// What is being created or started right now is stopped when that is settled.
-	t, err := r.enter(ctx, taskID)
+	t, err := r.enterToEnd(ctx, taskID)
 	if err != nil {
 		return err
 	}
@@ -181,12 +185,7 @@ func signalNumber(name string) syscall.Signal {
 // none is found, the record stays: the process daemon looks again after this
 // executor has ended.
 func (r *Runtime) Remove(ctx context.Context, taskID string) error {
-	r.mu.Lock()
-	if t := r.tasks[taskID]; t != nil {
-		t.stopping = true
-	}
-	r.mu.Unlock()
-	t, err := r.enter(ctx, taskID)
+	t, err := r.enterToEnd(ctx, taskID)
 	if err != nil {
 		return err
 	}

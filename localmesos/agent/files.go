@@ -96,6 +96,24 @@ func (a *Agent) open(r *http.Request) (root *os.Root, f *os.File, e *wire.Error)
 	}
 }
 
+// openRegular opens the file that is asked for, or answers why it cannot be; f is
+// nil then. verb is what the client wants to do to it.
+func (a *Agent) openRegular(w http.ResponseWriter, r *http.Request, verb string) (root *os.Root, f *os.File, st fs.FileInfo) {
+	root, f, e := a.open(r)
+	if e != nil {
+		e.Write(w)
+		return nil, nil, nil
+	}
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() {
+		f.Close()
+		root.Close()
+		wire.Text(w, http.StatusBadRequest, "Cannot "+verb+" a directory or a special file.\n")
+		return nil, nil, nil
+	}
+	return root, f, st
+}
+
 // browseFiles is /files/browse: the entries of a directory.
 func (a *Agent) browseFiles(w http.ResponseWriter, r *http.Request) {
 	root, f, e := a.open(r)
@@ -169,18 +187,12 @@ func (a *Agent) readFile(w http.ResponseWriter, r *http.Request) {
 		wire.Text(w, http.StatusBadRequest, "Negative offset or length provided.\n")
 		return
 	}
-	root, f, e := a.open(r)
-	if e != nil {
-		e.Write(w)
+	root, f, st := a.openRegular(w, r, "read from")
+	if f == nil {
 		return
 	}
 	defer root.Close()
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil || !st.Mode().IsRegular() {
-		wire.Text(w, http.StatusBadRequest, "Cannot read from a directory or a special file.\n")
-		return
-	}
 	if offset == -1 {
 		writeJSON(w, r, object{"offset": st.Size(), "data": ""})
 		return
@@ -213,18 +225,12 @@ func wholeRunes(b []byte) []byte {
 
 // downloadFile is /files/download.
 func (a *Agent) downloadFile(w http.ResponseWriter, r *http.Request) {
-	root, f, e := a.open(r)
-	if e != nil {
-		e.Write(w)
+	root, f, _ := a.openRegular(w, r, "download")
+	if f == nil {
 		return
 	}
 	defer root.Close()
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil || !st.Mode().IsRegular() {
-		wire.Text(w, http.StatusBadRequest, "Cannot download a directory or a special file.\n")
-		return
-	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Disposition", "attachment; filename="+strconv.Quote(path.Base(r.URL.Query().Get("path"))))
 	http.ServeContent(w, r, "", time.Time{}, f)
