@@ -397,3 +397,21 @@ func TestSuspendEndsAllAndTheNextStartsAgain(t *testing.T) {
 		t.Errorf("%+v", h.status())
 	}
 }
+
+// Placing many is spread over rounds, so that requests are answered meanwhile.
+func TestPlacingTakesTurns(t *testing.T) {
+	t.Parallel()
+	h := connected(t, 2)
+	h.apply(web(6, "", ""))
+	h.l.placeBudget = 0 // each round begins, and is over
+	h.m.allocate()
+	h.deliver()
+	if len(h.m.offers) == 0 || h.l.due.After(h.now) {
+		t.Fatalf("the offers are not kept for the next round: %d", len(h.m.offers))
+	}
+	h.l.placeBudget = placeBudget
+	h.running()
+	if !h.status().Settled {
+		t.Errorf("%+v", h.status())
+	}
+}

@@ -55,9 +55,11 @@ type loop struct {
 	connection
 
 	// fetch asks a master for its agents; nil in tests. asking tells that it runs.
-	fetch   func(ctx context.Context, master string) ([]slave, error)
-	asking  bool
-	workers sync.WaitGroup
+	fetch  func(ctx context.Context, master string) ([]slave, error)
+	asking bool
+	// placeBudget is the constant, except in tests.
+	placeBudget time.Duration
+	workers     sync.WaitGroup
 
 	// What a round collects.
 	dirty   map[string][]byte
@@ -122,7 +124,7 @@ func newLoop(s *Scheduler) (*loop, error) {
 	l := &loop{
 		s: s, log: s.log, wake: make(chan struct{}, 1),
 		versions: map[string]uint64{}, objects: map[api.Ref]*object{}, slots: map[api.Ref]map[int]*slot{},
-		tasks: map[string]*slot{}, agents: map[string]*agent{}, slaves: map[string]slave{}, events: newHistory(),
+		tasks: map[string]*slot{}, agents: map[string]*agent{}, slaves: map[string]slave{}, placeBudget: placeBudget, events: newHistory(),
 		dirty: map[string][]byte{}, touched: map[api.Ref]bool{},
 		connection: connection{unanswered: map[string]string{}},
 	}

@@ -9,11 +9,15 @@ import (
 
 	mesoslib "github.com/mesos/mesos-go/api/v1/lib"
 
+	"tandem/api"
 	"tandem/network"
 	"tandem/scheduler/mesos"
 	"tandem/scheduler/placement"
 	"tandem/scheduler/wire"
 )
+
+// placeBudget is how long a round may place before others have their turn.
+const placeBudget = time.Second
 
 // place finds agents for all instances that wait for one, several to an offer
 // if they fit, and asks for offers as long as somebody waits.
@@ -52,7 +56,10 @@ func (l *loop) place(now time.Time) {
 		}
 		return
 	}
-	l.placeOn(offered, pending, now)
+	if !l.placeOn(offered, pending, now) {
+		l.wakeAt(now) // the offers that are left are for the others
+		return
+	}
 	for _, a := range offered {
 		l.decline(a, refuseNoRoom)
 	}
@@ -87,8 +94,12 @@ func (l *loop) offeredAgents() []*agent {
 	return out
 }
 
-func (l *loop) placeOn(offered []*agent, pending []*slot, now time.Time) {
+// placeOn returns false when its time is over before everybody was looked at.
+func (l *loop) placeOn(offered []*agent, pending []*slot, now time.Time) bool {
+	// Whom no agent takes, of that one's siblings none is taken in this round, either.
+	refused := map[api.Ref][]string{}
 	snapshot := l.snapshot(offered)
+	start, done := time.Now(), true
 	l.revived = false
 	launches := map[string][]mesoslib.Offer_Operation{}
 	for _, sl := range pending {
@@ -97,6 +108,15 @@ func (l *loop) placeOn(offered []*agent, pending []*slot, now time.Time) {
 			continue
 		}
 		sl.tried = true
+		retained := sl.Retain.After(now)
+		if texts := refused[sl.Owner]; texts != nil && !retained {
+			sl.waiting = texts
+			continue
+		}
+		if time.Since(start) > l.placeBudget {
+			sl.tried, done = false, false
+			break
+		}
 		plan, err := l.plan(o, sl, now)
 		if err != nil {
 			sl.waiting = []string{err.Error()}
@@ -105,6 +125,9 @@ func (l *loop) placeOn(offered []*agent, pending []*slot, now time.Time) {
 		d := placement.Place(snapshot, &plan.request, network.Random)
 		if d.Agent == nil {
 			sl.waiting = explain(d.Refusals)
+			if !retained {
+				refused[sl.Owner] = sl.waiting
+			}
 			continue
 		}
 		if err := snapshot.Take(&plan.request, &d); err != nil {
@@ -134,6 +157,7 @@ func (l *loop) placeOn(offered []*agent, pending []*slot, now time.Time) {
 			clear(a.offers)
 		}
 	}
+	return done
 }
 
 // snapshot shows placement what is offered and what is alive.

@@ -71,11 +71,13 @@ type Snapshot struct {
 
 	byApp   map[string][]Live
 	byAgent map[string][]Live
+	// counts are the taskgroups by application and agent.
+	counts map[string]map[string]int
 }
 
 // NewSnapshot makes a snapshot. The agents and the ledger belong to it from now on.
 func NewSnapshot(agents []*Agent, live []Live, ledger *network.Ledger) *Snapshot {
-	s := &Snapshot{Agents: agents, Ledger: ledger, byApp: map[string][]Live{}, byAgent: map[string][]Live{}}
+	s := &Snapshot{Agents: agents, Ledger: ledger, byApp: map[string][]Live{}, byAgent: map[string][]Live{}, counts: map[string]map[string]int{}}
 	for i := range live {
 		s.add(live[i])
 	}
@@ -85,6 +87,10 @@ func NewSnapshot(agents []*Agent, live []Live, ledger *network.Ledger) *Snapshot
 func (s *Snapshot) add(l Live) {
 	s.byApp[l.App] = append(s.byApp[l.App], l)
 	s.byAgent[l.AgentID] = append(s.byAgent[l.AgentID], l)
+	if s.counts[l.App] == nil {
+		s.counts[l.App] = map[string]int{}
+	}
+	s.counts[l.App][l.AgentID]++
 }
 
 // Request is a taskgroup that wants a place.
@@ -116,43 +122,61 @@ type Reason struct {
 
 // Decision is what Place found.
 type Decision struct {
-	// Agent is nil when no agent fits; then Refusals has an entry for each.
-	Agent *Agent
-	Ports network.Drawn
-	// Refusals are the agents that do not fit, in the snapshot's order.
+	// Agent is nil when no agent fits; then Refusals has an entry for each, in the snapshot's order.
+	Agent    *Agent
+	Ports    network.Drawn
 	Refusals []Refusal
 }
 
 // Place chooses among the agents that fit: the one with the fewest taskgroups of
 // the same application, of those the one with the largest share of free cpus
 // and memory, of those the first by hostname and id. It changes nothing; Take does.
+//
+// Ports are looked at last, and of the best agents only until one has them: to
+// draw them costs more than all the rest.
 func Place(s *Snapshot, r *Request, choose network.Chooser) Decision {
-	var d Decision
+	reasons := make([]*Reason, len(s.Agents))
 	best := -1
-	var bestPorts network.Drawn
 	for i, a := range s.Agents {
-		ports, reason := fits(s, a, r, choose)
-		if reason != nil {
-			d.Refusals = append(d.Refusals, Refusal{AgentID: a.ID, Hostname: a.Hostname, Reason: *reason})
-			continue
-		}
-		if best < 0 || better(s, r, a, s.Agents[best]) {
-			best, bestPorts = i, ports
+		if reasons[i] = fits(s, a, r); reasons[i] == nil && (best < 0 || s.compare(r, a, s.Agents[best]) < 0) {
+			best = i
 		}
 	}
-	if best >= 0 {
-		d.Agent, d.Ports = s.Agents[best], bestPorts
+	var rest []int
+	for best >= 0 {
+		ports, reason := draw(s, s.Agents[best], r, choose)
+		if reason == nil {
+			return Decision{Agent: s.Agents[best], Ports: ports}
+		}
+		reasons[best] = reason
+		if rest == nil {
+			rest = []int{}
+			for i := range s.Agents {
+				if reasons[i] == nil {
+					rest = append(rest, i)
+				}
+			}
+			slices.SortFunc(rest, func(x, y int) int { return s.compare(r, s.Agents[x], s.Agents[y]) })
+		}
+		best = -1
+		if len(rest) > 0 {
+			best, rest = rest[0], rest[1:]
+		}
+	}
+	var d Decision
+	for i, a := range s.Agents {
+		d.Refusals = append(d.Refusals, Refusal{AgentID: a.ID, Hostname: a.Hostname, Reason: *reasons[i]})
 	}
 	return d
 }
 
-// fits checks what is cheap and says most first.
-func fits(s *Snapshot, a *Agent, r *Request, choose network.Chooser) (network.Drawn, *Reason) {
+// fits checks all but the ports, what says most first.
+func fits(s *Snapshot, a *Agent, r *Request) *Reason {
 	if r.OnlyHost != "" && a.Hostname != r.OnlyHost {
-		return network.Drawn{}, &Reason{"host", fmt.Sprintf("the taskgroup waits for its former host %s (hostRetainTime)", r.OnlyHost)}
+		return &Reason{"host", fmt.Sprintf("the taskgroup waits for its former host %s (hostRetainTime)", r.OnlyHost)}
 	}
 	if reason := r.Constraint.check(s, a, r); reason != nil {
-		return network.Drawn{}, reason
+		return reason
 	}
 	for _, x := range []struct {
 		code       string
@@ -164,9 +188,14 @@ func fits(s *Snapshot, a *Agent, r *Request, choose network.Chooser) (network.Dr
 		{"disk", r.Need.DiskMB, a.Free.DiskMB, " MB"},
 	} {
 		if x.need > x.free {
-			return network.Drawn{}, &Reason{x.code, fmt.Sprintf("needs %v%s of %s, %v%s are offered", x.need.Float(), x.unit, x.code, x.free.Float(), x.unit)}
+			return &Reason{x.code, fmt.Sprintf("needs %v%s of %s, %v%s are offered", x.need.Float(), x.unit, x.code, x.free.Float(), x.unit)}
 		}
 	}
+	return nil
+}
+
+// draw settles the ports on an agent.
+func draw(s *Snapshot, a *Agent, r *Request, choose network.Chooser) (network.Drawn, *Reason) {
 	ports, err := network.Draw(r.Group, a.Ports, a.Advertised, choose)
 	if err == nil {
 		err = s.Ledger.Check(a.ID, r.ID, ports.Ledger)
@@ -177,23 +206,15 @@ func fits(s *Snapshot, a *Agent, r *Request, choose network.Chooser) (network.Dr
 	return ports, nil
 }
 
-func better(s *Snapshot, r *Request, a, b *Agent) bool {
+// compare is negative when a is the better agent.
+func (s *Snapshot) compare(r *Request, a, b *Agent) int {
+	counts := s.counts[r.App]
 	return cmp.Or(
-		cmp.Compare(s.count(r.App, a.ID), s.count(r.App, b.ID)),
+		cmp.Compare(counts[a.ID], counts[b.ID]),
 		cmp.Compare(b.freeShare(), a.freeShare()),
 		cmp.Compare(a.Hostname, b.Hostname),
 		cmp.Compare(a.ID, b.ID),
-	) < 0
-}
-
-func (s *Snapshot) count(app, agent string) int {
-	n := 0
-	for i := range s.byAgent[agent] {
-		if s.byAgent[agent][i].App == app {
-			n++
-		}
-	}
-	return n
+	)
 }
 
 func (a *Agent) freeShare() float64 {
