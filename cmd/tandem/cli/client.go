@@ -94,7 +94,7 @@ func classify(err error) error {
 		return exit.With(exit.Usage, err)
 	case wire.CodeNotFound:
 		return exit.With(exit.NotFound, err)
-	case wire.CodeConflict:
+	case wire.CodeConflict, wire.CodeForbidden:
 		return exit.With(exit.Refused, err)
 	case wire.CodeUnavailable:
 		return exit.With(exit.Unreachable, fmt.Errorf("the scheduler cannot answer now: %w", err))
