@@ -4,7 +4,8 @@
 # usage: build.sh OUTDIR            pack everything
 #        build.sh --clean OUTDIR    remove OUTDIR and the images again
 # Needs Go, redis-server and busybox-static. Without a Docker Engine the
-# artifacts with containers are left out, and it says so.
+# artifacts with containers are left out, and without root processes run as who
+# calls this; it says so.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 images=(tandem-examples/consul:latest tandem-examples/busybox:latest)
@@ -14,7 +15,7 @@ die() { say "$*" >&2; exit 1; }
 
 clean=
 if [ "${1:-}" = --clean ]; then clean=1; shift; fi
-[ $# = 1 ] && [ -n "$1" ] || { sed -n '2,7s/^# //p' "$0" >&2; exit 2; }
+[ $# = 1 ] && [ -n "$1" ] || { sed -n '2,8s/^# //p' "$0" >&2; exit 2; }
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 case $out in *[[:space:]\|\&\"\\%]*) die "the directory $out must not contain blanks, quotes, backslashes, |, & or %" ;; esac
@@ -24,7 +25,7 @@ trap 'rm -rf "$work"' EXIT
 (cd "$here" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$work/mkimage" ./mkimage)
 
 if [ -n "$clean" ]; then
-  "$work/mkimage" -remove "${images[@]}" || say "the images stay: ${images[*]}"
+  [ -e "$out/images/none" ] || "$work/mkimage" -remove "${images[@]}" || say "the images stay: ${images[*]}"
   rm -rf "$out"
   exit 0
 fi
@@ -76,13 +77,21 @@ for image in "${images[@]}"; do
   fi
 done
 
+rm -f "$out/images/none"
+if [ -z "$containers" ]; then touch "$out/images/none"; fi
+
 rm -rf "$out/artifacts"
 mkdir -p "$out/artifacts"
+user=
+if [ "$(id -u)" != 0 ]; then
+  user="s|\"user\": \"[^\"]*\"|\"user\": \"$(id -un)\"|;"
+  say "only root may start processes as another user: they run as $(id -un) here"
+fi
 for artifact in "$here"/*.json "$here"/*.yaml; do
   if [ -z "$containers" ] && grep -q 'tandem-examples/' "$artifact"; then
     say "left out $(basename "$artifact"): it needs containers, and there is no Docker Engine"
     continue
   fi
-  sed "s|/OUTDIR/|$out/|g" "$artifact" >"$out/artifacts/$(basename "$artifact")"
+  sed "${user}s|/OUTDIR/|$out/|g" "$artifact" >"$out/artifacts/$(basename "$artifact")"
 done
 say "wrote $out/artifacts; run them with: tandem apply -f $out/artifacts --wait"
