@@ -70,7 +70,13 @@ if [ "$want" = lint ] || [ "$want" = all ]; then
   mkdir -p bin
   if ! bin/golangci-lint version 2>/dev/null | grep -qF " ${LINT_VERSION#v} "; then
     say "building golangci-lint $LINT_VERSION (about two minutes)"
-    GOBIN=$PWD/bin go install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$LINT_VERSION"
+    log=$(mktemp)
+    if ! GOBIN=$PWD/bin go install "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$LINT_VERSION" >"$log" 2>&1; then
+      grep -v '^go: downloading' "$log" || true
+      rm -f "$log"
+      exit 1
+    fi
+    rm -f "$log"
   fi
 fi
 if [ "$want" = all ]; then
