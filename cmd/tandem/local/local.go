@@ -83,13 +83,19 @@ func Run(ctx context.Context, o Options, out, errOut *term.Output) error {
 	progress := term.NewProgress(errOut)
 	err := s.start(ctx, progress)
 	progress.Done()
+	counted := false
 	if err == nil {
 		s.announce()
 		select {
 		case <-ctx.Done():
+		case <-signals:
+			counted = true
 		case err = <-s.failed:
 			fmt.Fprintf(errOut, "a part of the stack failed; stopping the others: %v\n", err)
 		}
+	}
+	if ctx.Err() != nil && !counted {
+		takeFirst(signals)
 	}
 	return errors.Join(err, s.stop(signals, errOut))
 }

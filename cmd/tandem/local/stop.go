@@ -20,7 +20,6 @@ const stopTimeout = 5 * time.Minute
 func (s *stack) stop(signals <-chan os.Signal, errOut *term.Output) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
-	drainFirst(signals)
 	forced := make(chan struct{})
 	go func() {
 		select {
@@ -49,11 +48,13 @@ func (s *stack) stop(signals <-chan os.Signal, errOut *term.Output) error {
 	}
 }
 
-// drainFirst takes the signal away that ended the run.
-func drainFirst(signals <-chan os.Signal) {
+// takeFirst takes the signal away that ended the run's context. Whoever else is
+// told of a signal may be told before, so it may still be on its way; a context
+// that ended for another reason has none.
+func takeFirst(signals <-chan os.Signal) {
 	select {
 	case <-signals:
-	default:
+	case <-time.After(time.Second):
 	}
 }
 
