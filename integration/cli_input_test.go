@@ -57,7 +57,7 @@ func refused(t *testing.T, o outcome, code int, texts ...string) {
 // nothingLeft looks at the end of the test whether anything of it is left.
 func nothingLeft(t *testing.T, dir string) {
 	t.Helper()
-	o := leftover.Options{Marks: []string{dir}, Files: leftover.DefaultFiles}
+	o := leftover.Options{Marks: []string{dir}, MarkedOnly: true}
 	before := leftover.Take(t.Context(), o)
 	t.Cleanup(func() {
 		for _, thing := range leftover.Wait(context.Background(), before, o, 10*time.Second) {
@@ -93,7 +93,7 @@ func TestCLIUnreachableScheduler(t *testing.T) {
 func TestCLIUnknownSubcommand(t *testing.T) {
 	refused(t, tandem(t, nil, "aply", "-f", "x"), 2, `unknown command "aply"`, `did you mean "apply"?`)
 	refused(t, tandem(t, nil, "mesos", "slave"), 2, `unknown command "slave"`)
-	refused(t, tandem(t, nil, "get", "podz", "--server", "http://127.0.0.1:1"), 4, `unknown kind "podz"`, `did you mean "pods"?`)
+	refused(t, tandem(t, nil, "get", "podz", "--server", "http://127.0.0.1:1"), 4, `unknown kind "podz"`, `did you mean "pod"?`)
 }
 
 func TestCLILocalRefusesDataDirectoryThatCannotBeUsed(t *testing.T) {

@@ -37,6 +37,8 @@ type app struct {
 	in       io.Reader
 	out, err *term.Output
 	getenv   func(string) string
+	// args is the command line, for error messages.
+	args []string
 	// connect makes the client for a scheduler's address; tests replace it.
 	connect func(address string) (backend, error)
 }
@@ -51,10 +53,12 @@ func Main(args []string) int {
 
 // Run is Main with its surroundings given; ctx ends when the user wants it to end.
 func Run(ctx context.Context, args []string, s Streams) exit.Code {
-	return execute(ctx, New(s), args, s)
+	return newApp(s).execute(ctx, args, s)
 }
 
-func execute(ctx context.Context, root *cobra.Command, args []string, s Streams) exit.Code {
+func (a *app) execute(ctx context.Context, args []string, s Streams) exit.Code {
+	root := a.root(s)
+	a.args = args
 	root.SetArgs(append([]string{}, args...)) // nil would mean os.Args
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -103,6 +107,10 @@ scheduler, local or not, at --server (or TANDEM_SERVER, or ` + defaultServer + `
 	root.SetErr(s.Err)
 	root.SetVersionTemplate("tandem {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		// What is no command takes its flags along; it is the word that is wrong, not they.
+		if first := firstWord(a.args, cmd.CommandPath()); cmd.HasSubCommands() && first != "" {
+			return unknownCommand(cmd, []string{first})
+		}
 		return exit.Errorf(exit.Usage, `%w; see "%s --help"`, err, cmd.CommandPath())
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
@@ -170,6 +178,21 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 // exactArgs wants as many arguments as there are names, and says which are missing.
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return rangeArgs(len(names), names...)
+}
+
+// firstWord is the first argument after the command's own words that is no flag.
+func firstWord(args []string, path string) string {
+	own := strings.Fields(path)[1:]
+	for _, arg := range args {
+		switch {
+		case strings.HasPrefix(arg, "-"):
+		case len(own) > 0 && arg == own[0]:
+			own = own[1:]
+		default:
+			return arg
+		}
+	}
+	return ""
 }
 
 // rangeArgs wants the first least of the named arguments and no more than all.

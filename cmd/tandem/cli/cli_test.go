@@ -34,6 +34,9 @@ func TestUsageErrorsNameTheRemedy(t *testing.T) {
 	}{
 		{[]string{"verzion"}, `tandem: unknown command "verzion" for "tandem"; did you mean "version"? see "tandem --help" for all commands`},
 		{[]string{"xyzzy"}, `tandem: unknown command "xyzzy" for "tandem"; see "tandem --help" for all commands`},
+		{[]string{"aply", "-f", "x"}, `unknown command "aply" for "tandem"; did you mean "apply"?`},
+		{[]string{"mesos", "agnet", "--ip=1"}, `unknown command "agnet" for "tandem mesos"; did you mean "agent"?`},
+		{[]string{"--colour"}, `unknown flag: --colour; see "tandem --help"`},
 		{[]string{"version", "--colour"}, `unknown flag: --colour; see "tandem version --help"`},
 		{[]string{"version", "-o", "xml"}, `use one of table, json, yaml`},
 		{[]string{"version", "extra"}, `unexpected argument "extra"; usage: tandem version`},

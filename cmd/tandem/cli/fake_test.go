@@ -118,7 +118,7 @@ func with(t *testing.T, b backend, stdin string, args ...string) result {
 	s := Streams{In: strings.NewReader(stdin), Out: &out, Err: &errOut, Getenv: func(string) string { return "" }}
 	a := newApp(s)
 	a.connect = func(string) (backend, error) { return b, nil }
-	code := execute(context.Background(), a.root(s), args, s)
+	code := a.execute(context.Background(), args, s)
 	return result{code, out.String(), errOut.String()}
 }
 
