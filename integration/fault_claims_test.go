@@ -270,6 +270,10 @@ func (f *faultStack) gone() {
 		for _, c := range f.containers() {
 			left = append(left, fmt.Sprintf("container %v %s", c.Names, c.State))
 		}
+		for _, pattern := range []string{"/sys/fs/cgroup/*", "/sys/fs/cgroup"} {
+			groups, _ := filepath.Glob(filepath.Join(pattern, f.s.Cgroup(), "*-*")) // the pattern is well-formed
+			left = append(left, groups...)
+		}
 		_ = filepath.WalkDir(filepath.Join(f.s.Dir(), "tandem", "journal", "records"), func(path string, d os.DirEntry, err error) error {
 			if err == nil && !d.IsDir() {
 				left = append(left, "record "+path)

@@ -53,7 +53,7 @@ func startFault(t *testing.T, o faultOptions) *faultStack {
 	t.Helper()
 	dir := shortDir(t)
 	f := &faultStack{t: t, mark: "c" + strings.ToLower(strings.TrimPrefix(filepath.Base(dir), "tdm"))}
-	f.look = leftover.Options{Marks: []string{dir, f.mark}, MarkedOnly: true}
+	f.look = leftover.Options{Marks: []string{dir, f.mark, filepath.Base(dir)}, MarkedOnly: true}
 	f.before = leftover.Take(t.Context(), f.look)
 	flags := map[string][]string{stack.Master: {"--allocation_interval=50ms"}}
 	for name, more := range o.flags {

@@ -212,7 +212,7 @@ func (s Snapshot) links() {
 
 // cgroups adds every cgroup that bears our name, in each mounted hierarchy.
 func (s Snapshot) cgroups(o Options) {
-	for _, pattern := range []string{"/sys/fs/cgroup/tandem*", "/sys/fs/cgroup/*/tandem*", "/sys/fs/cgroup/tandem*/*", "/sys/fs/cgroup/*/tandem*/*", "/sys/fs/cgroup/tandem*/*/*", "/sys/fs/cgroup/*/tandem*/*/*"} {
+	for _, pattern := range []string{"/sys/fs/cgroup/mesos*", "/sys/fs/cgroup/mesos*/*", "/sys/fs/cgroup/*/mesos*", "/sys/fs/cgroup/*/mesos*/*", "/sys/fs/cgroup/tandem*", "/sys/fs/cgroup/*/tandem*", "/sys/fs/cgroup/tandem*/*", "/sys/fs/cgroup/*/tandem*/*", "/sys/fs/cgroup/tandem*/*/*", "/sys/fs/cgroup/*/tandem*/*/*"} {
 		matches, _ := filepath.Glob(pattern)
 		for _, m := range matches {
 			if info, err := os.Stat(m); err == nil && info.IsDir() && o.counts(m) {

@@ -109,7 +109,7 @@ func (s *Stack) Start(ctx context.Context) error {
 			"mesos", "agent", "--ip="+ip, "--port="+strconv.Itoa(s.slot.port(2+i)), "--hostname="+ip,
 			"--master="+o.Via(Agent(i), s.masterAddress()), "--work_dir="+s.dir(Agent(i)),
 			fmt.Sprintf("--resources=cpus:8;mem:8192;disk:20480;ports:[%d-%d]", begin, end),
-			fmt.Sprintf("--attributes=zone:%c", 'a'+i),
+			fmt.Sprintf("--attributes=zone:%c", 'a'+i), "--cgroups_root="+s.Cgroup(),
 		); err != nil {
 			return err
 		}
@@ -151,6 +151,9 @@ func (s *Stack) Agents() int { return s.o.Agents }
 func (s *Stack) AgentAddress(i int) string {
 	return net.JoinHostPort(AgentIP(i), strconv.Itoa(s.slot.port(2+i)))
 }
+
+// Cgroup is the name of the control group below which the agents keep executors.
+func (s *Stack) Cgroup() string { return "mesos-" + filepath.Base(s.o.Dir) }
 
 // SparePorts is how many ports SparePort has.
 const SparePorts = sparePorts
