@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -48,7 +49,7 @@ func startLocal(t *testing.T, flags ...string) *localStack {
 	nothingLeft(t, s.dir)
 	ports := localPorts(t)
 	s.server = "http://" + strings.TrimPrefix(ports[0], "--listen=")
-	s.flags = append(ports, flags...)
+	s.flags = slices.Concat(ports, flags)
 	s.start()
 	t.Cleanup(func() {
 		if s.running() {
@@ -255,7 +256,7 @@ func TestCLILocalTakesUpWhatAKilledStackLeft(t *testing.T) {
 func TestCLILocalSecondSignalForces(t *testing.T) {
 	s := startLocal(t)
 	stubborn := strings.Replace(sleeper("stubborn", 1), `"/bin/sleep 98765"`, `"trap '' TERM; while :; do sleep 1; done"`, 1)
-	stubborn = strings.Replace(strings.Replace(stubborn, `"gracePeriod":2`, `"gracePeriod":20`, 1), `"procName":"sleep"`, `"procName":"sh"`, 1)
+	stubborn = strings.Replace(strings.Replace(stubborn, `"gracePeriod":2`, `"gracePeriod":5`, 1), `"procName":"sleep"`, `"procName":"sh"`, 1)
 	s.ok("apply", "-f", file(t, "stubborn.json", stubborn), "--wait", "--timeout", "60s")
 	s.cmd.Process.Signal(syscall.SIGINT)
 	eventually(t, 10*time.Second, "the stop begins", func() bool { return strings.Contains(s.out.String(), "stopping what runs") })

@@ -105,7 +105,7 @@ func TestFaultConnectionsDroppedAllTheTime(t *testing.T) {
 			defer close(done)
 			tick := time.NewTicker(70 * time.Millisecond)
 			defer tick.Stop()
-			for i := 0; i < 20; i++ {
+			for i := range 20 {
 				select {
 				case <-stop:
 					return

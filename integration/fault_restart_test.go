@@ -96,6 +96,7 @@ func TestFaultEverythingKilledAndRestarted(t *testing.T) {
 func TestFaultTaskKilledWhileServerIsAway(t *testing.T) {
 	t.Parallel()
 	eachVictim(t, func(t *testing.T, victim string) {
+		t.Parallel()
 		f := startFault(t, faultOptions{})
 		before := f.launch()
 		f.kill(victim)

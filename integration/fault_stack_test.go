@@ -1,6 +1,8 @@
 package integration
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -315,7 +317,7 @@ func (f *faultStack) check(n int, gone []string) (facts, error) {
 			}
 			for _, p := range t.Ports {
 				if body, err := get(p.HostPort); err != nil || body != g.ID {
-					return nil, fmt.Errorf("port %d of %s answers %q, %v", p.HostPort, t.ID, body, err)
+					return nil, fmt.Errorf("port %d of %s answers %q: %w", p.HostPort, t.ID, body, cmp.Or(err, errors.New("not its own id")))
 				}
 			}
 		}
@@ -425,7 +427,7 @@ func statFields(pid int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 20 {
 		return nil, errors.New("short stat")
 	}

@@ -94,7 +94,7 @@ func (a *app) completeNamespaces(cmd *cobra.Command, s *scope) []string {
 			return nil
 		}
 		for _, o := range objects {
-			out = append(out, o.Ref.Namespace)
+			out = append(out, o.Namespace)
 		}
 	}
 	slices.Sort(out)

@@ -103,11 +103,11 @@ func (a *app) describeObject(ctx context.Context, b backend, t target) error {
 		return err
 	}
 	for _, o := range objects {
-		if o.Ref.Name != t.name {
+		if o.Name != t.name {
 			continue
 		}
-		a.field("Name", "%s", o.Ref.Name)
-		a.field("Namespace", "%s", o.Ref.Namespace)
+		a.field("Name", "%s", o.Name)
+		a.field("Namespace", "%s", o.Namespace)
 		a.field("Kind", "%s", o.Ref.Kind)
 		a.field("Ports", "%s", servicePorts(o.Raw))
 		a.field("Created", "%s", when(o.Created))
