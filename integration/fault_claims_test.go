@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
 
 	"tandem/api"
@@ -300,12 +299,5 @@ func (f *faultStack) waitReady() {
 	f.t.Helper()
 	if err := f.s.WaitReady(f.t.Context()); err != nil {
 		f.t.Fatal(err)
-	}
-}
-
-// eachVictim runs a test for every process of the stack.
-func eachVictim(t *testing.T, test func(t *testing.T, victim string)) {
-	for _, victim := range servers() {
-		t.Run(victim, func(t *testing.T) { test(t, victim) })
 	}
 }

@@ -95,24 +95,26 @@ func TestFaultEverythingKilledAndRestarted(t *testing.T) {
 // What happens while a process of the stack is away is told once it is back.
 func TestFaultTaskKilledWhileServerIsAway(t *testing.T) {
 	t.Parallel()
-	eachVictim(t, func(t *testing.T, victim string) {
-		t.Parallel()
-		f := startFault(t, faultOptions{})
-		before := f.launch()
-		f.kill(victim)
-		f.killTask(before.task(t, "host", "bg"))
-		f.killTask(before.task(t, "bridge", "fg"))
-		f.restart(victim)
-		if victim == stack.Scheduler {
-			f.waitReady()
-		}
-		reason := "signal|killed|137"
-		if victim == stack.Daemon {
-			reason = "exit code is unknown" // nobody was there to see it
-		}
-		f.replaced("tasks were killed while "+victim+" was away", before, reason, "host", "bridge")
-		f.finish()
-	})
+	for _, victim := range servers() {
+		t.Run(victim, func(t *testing.T) {
+			t.Parallel()
+			f := startFault(t, faultOptions{})
+			before := f.launch()
+			f.kill(victim)
+			f.killTask(before.task(t, "host", "bg"))
+			f.killTask(before.task(t, "bridge", "fg"))
+			f.restart(victim)
+			if victim == stack.Scheduler {
+				f.waitReady()
+			}
+			reason := "signal|killed|137"
+			if victim == stack.Daemon {
+				reason = "exit code is unknown" // nobody was there to see it
+			}
+			f.replaced("tasks were killed while "+victim+" was away", before, reason, "host", "bridge")
+			f.finish()
+		})
+	}
 }
 
 // An agent is away until its tasks are replaced elsewhere; when it is back, with

@@ -108,7 +108,7 @@ func (a *app) describeObject(ctx context.Context, b backend, t target) error {
 		}
 		a.field("Name", "%s", o.Name)
 		a.field("Namespace", "%s", o.Namespace)
-		a.field("Kind", "%s", o.Ref.Kind)
+		a.field("Kind", "%s", o.Kind)
 		a.field("Ports", "%s", servicePorts(o.Raw))
 		a.field("Created", "%s", when(o.Created))
 		if st := o.Status; st != nil {

@@ -59,7 +59,7 @@ func (f *fakeBackend) Objects(_ context.Context, k api.Kind, ns string) ([]wire.
 	}
 	var out []wire.Object
 	for _, o := range f.objects {
-		if o.Ref.Kind == k && (ns == "" || o.Ref.Namespace == ns) {
+		if o.Kind == k && (ns == "" || o.Namespace == ns) {
 			out = append(out, o)
 		}
 	}

@@ -92,7 +92,7 @@ func readyCell(n, of int) term.Cell {
 }
 
 func objectRow(o wire.Object, now time.Time) row {
-	cells := []term.Cell{term.Text(o.Ref.Namespace), term.Text(o.Ref.Name)}
+	cells := []term.Cell{term.Text(o.Namespace), term.Text(o.Name)}
 	switch s := o.Status; {
 	case s != nil:
 		message := term.Cell{Text: s.Message, Style: term.Dim}
@@ -104,7 +104,7 @@ func objectRow(o wire.Object, now time.Time) row {
 		}
 		cells = append(cells, readyCell(s.Ready, s.Desired), term.Text(strconv.Itoa(s.UpToDate)), term.Text(strconv.Itoa(s.Restarts)),
 			age(o.Created, now), message)
-	case o.Ref.Kind == api.KindService || o.Ref.Kind == api.KindEndpoint:
+	case o.Kind == api.KindService || o.Kind == api.KindEndpoint:
 		cells = append(cells, term.Text(servicePorts(o.Raw)), age(o.Created, now))
 	default:
 		cells = append(cells, age(o.Created, now))
