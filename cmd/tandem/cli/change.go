@@ -169,7 +169,7 @@ func replaced(b backend, t target, before []wire.Taskgroup) func(context.Context
 			}
 		}
 		s.done = left == 0 && ready >= len(names)
-		s.text = fmt.Sprintf("%d/%d ready, %d old ones left", ready, len(names), left)
+		s.text = fmt.Sprintf("%d/%d ready, %s left", ready, len(names), count(left, "old one"))
 		return s, nil
 	}
 }

@@ -167,7 +167,7 @@ func listKind(ctx context.Context, b backend, k kind, namespace string, now time
 			return l, err
 		}
 		for _, o := range objects {
-			add(objectRow(o, now), o.Ref.String(), o.Raw)
+			add(objectRow(o, now), o.String(), o.Raw)
 			l.raws = append(l.raws, o.Raw)
 		}
 	case k.name == kindAgent:

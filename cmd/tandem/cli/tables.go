@@ -109,7 +109,7 @@ func objectRow(o wire.Object, now time.Time) row {
 	default:
 		cells = append(cells, age(o.Created, now))
 	}
-	return row{o.Ref.String(), cells}
+	return row{o.String(), cells}
 }
 
 func taskgroupRow(g wire.Taskgroup, now time.Time) row {

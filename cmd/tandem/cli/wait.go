@@ -101,6 +101,7 @@ func settled(b backend, refs []api.Ref) func(context.Context) (step, error) {
 		}
 		s := step{done: true}
 		var texts []string
+		var message string
 		var unsettled []api.Ref
 		for _, ref := range refs {
 			o, found := objects[ref]
@@ -116,13 +117,13 @@ func settled(b backend, refs []api.Ref) func(context.Context) (step, error) {
 			}
 			s.done = false
 			unsettled = append(unsettled, ref)
-			text := fmt.Sprintf("%s %d/%d ready", short(ref), st.Ready, st.Desired)
-			if st.Message != "" {
-				text += " (" + st.Message + ")"
-			}
-			texts = append(texts, text)
+			texts = append(texts, fmt.Sprintf("%s %d/%d ready", short(ref), st.Ready, st.Desired))
+			message = st.Message
 		}
 		s.text = strings.Join(texts, ", ")
+		if len(texts) == 1 && message != "" {
+			s.text += " (" + term.Clean(message) + ")"
+		}
 		if !s.done {
 			groups, err := b.Taskgroups(ctx, "")
 			if err != nil {
