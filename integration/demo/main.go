@@ -7,12 +7,15 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"syscall"
 	"time"
 
@@ -32,7 +35,7 @@ func main() {
 }
 
 func demonstrate(bin, examples string, keep bool, limit time.Duration) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -80,11 +83,23 @@ func (d *demo) run(ctx context.Context, bin, examples string, keep bool) (err er
 	if len(left) > 0 {
 		return fmt.Errorf("demo: %d things were left behind", len(left))
 	}
-	d.out.good("no process, container, network, cgroup, mount or file outside the data directory is left")
+	d.out.good("no process, container, network, cgroup, mount or file of it is left outside the data directory")
 	d.out.step("Done: everything was as expected")
 	return nil
 }
 
+// look says what is the demo's own: others may use the machine at the same time.
+// Its marks are its directory, which stands in the command line, the
+// environment or the working directory of every process; the taskgroups' names,
+// which stand in the containers' labels; the daemon's runtime directory; and the
+// daemon's control group, which is named by a digest of its data directory.
 func (d *demo) look() leftover.Options {
-	return leftover.Options{Marks: []string{d.dir}}
+	sum := sha256.Sum256([]byte(filepath.Join(d.dir, "data", "tasks")))
+	marks := []string{d.dir, ".test.local", "p-" + hex.EncodeToString(sum[:])[:12]}
+	if d.log != nil {
+		if m := regexp.MustCompile(`/run/tandem/(local-[0-9a-f]+)/`).FindStringSubmatch(d.said()); m != nil {
+			marks = append(marks, m[1])
+		}
+	}
+	return leftover.Options{Marks: marks, MarkedOnly: true}
 }
