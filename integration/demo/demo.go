@@ -27,6 +27,8 @@ type demo struct {
 	server   string
 	// container tells whether a Docker Engine answers.
 	container bool
+	// seen are the ids of all taskgroups that there were.
+	seen map[string]bool
 
 	local *exec.Cmd
 	ended chan error
@@ -144,6 +146,11 @@ func (d *demo) taskgroups(ctx context.Context) ([]wire.Taskgroup, error) {
 	}
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		return nil, fmt.Errorf("tandem get taskgroups -o json: %w", err)
+	}
+	for i := range list.Items {
+		if id := list.Items[i].ID; id != "" {
+			d.seen[id] = true
+		}
 	}
 	return list.Items, nil
 }

@@ -39,7 +39,7 @@ func demonstrate(bin, examples string, keep bool, limit time.Duration) error {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	d := &demo{out: newPrinter(os.Stdout)}
+	d := &demo{out: newPrinter(os.Stdout), seen: map[string]bool{}}
 	return d.run(ctx, bin, examples, keep)
 }
 
@@ -90,12 +90,15 @@ func (d *demo) run(ctx context.Context, bin, examples string, keep bool) (err er
 
 // look says what is the demo's own: others may use the machine at the same time.
 // Its marks are its directory, which stands in the command line, the
-// environment or the working directory of every process; the taskgroups' names,
-// which stand in the containers' labels; the daemon's runtime directory; and the
+// environment or the working directory of every process; the ids of its
+// taskgroups, which stand in the containers' labels; the daemon's runtime directory; and the
 // daemon's control group, which is named by a digest of its data directory.
 func (d *demo) look() leftover.Options {
 	sum := sha256.Sum256([]byte(filepath.Join(d.dir, "data", "tasks")))
-	marks := []string{d.dir, ".test.local", "p-" + hex.EncodeToString(sum[:])[:12]}
+	marks := []string{d.dir, "p-" + hex.EncodeToString(sum[:])[:12]}
+	for id := range d.seen {
+		marks = append(marks, id)
+	}
 	if d.log != nil {
 		if m := regexp.MustCompile(`/run/tandem/(local-[0-9a-f]+)/`).FindStringSubmatch(d.said()); m != nil {
 			marks = append(marks, m[1])
