@@ -17,7 +17,7 @@ LDFLAGS := -s -w -X tandem/internal/version.Version=$(VERSION) -X tandem/interna
 GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 
 PKG ?= ./...
-# Of one package's tests. No result is taken from the cache: it knows nothing of the engine and the kernel.
+# One package after the other: they share two cores, one engine and the kernel. No result is taken from the cache: it knows nothing of the engine and the kernel.
 TESTTIMEOUT ?= 20m
 # How often `make soak` repeats each fault test.
 COUNT ?= 100
@@ -40,7 +40,7 @@ build: ## Build static, reproducible binaries into bin/
 
 test: ## Install what is missing, then run every test with the race detector
 	@scripts/setup.sh --for test
-	@scripts/with-engine.sh scripts/test.sh -race -count 1 -timeout $(TESTTIMEOUT) $(PKG)
+	@scripts/with-engine.sh scripts/test.sh -race -count 1 -p 1 -timeout $(TESTTIMEOUT) $(PKG)
 
 lint: ## Run the linters; builds golangci-lint into bin/ when it is missing
 	@scripts/setup.sh --for lint

@@ -171,6 +171,12 @@ func TestFaultProcessKilledFromOutsideFails(t *testing.T) {
 	c := startCluster(t, clusterOptions{})
 	g := c.launch(proc(c, "a", "echo last words; exec sleep 1000"))
 	c.waitState(g, "a", mesos.TASK_RUNNING)
+	// RUNNING says that the process was started, not that it has said anything.
+	stdout := filepath.Join(c.report(g, "a").Sandbox, "stdout")
+	eventually(t, 10*time.Second, "its words", func() bool {
+		text, err := os.ReadFile(stdout)
+		return err == nil && strings.Contains(string(text), "last words")
+	})
 	if err := syscall.Kill(c.report(g, "a").Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
