@@ -260,9 +260,10 @@ func TestFaultSubreaperKnowsExitCode(t *testing.T) {
 	p.start("")
 	s := p.spec("a", "./start.sh")
 	s.PidFile = "app.pid"
-	write(t, filepath.Join(s.WorkPath, "start.sh"), fmt.Sprintf(daemonScript, `trap "exit 9" USR1; while :; do sleep 0.02; done`), 0o755)
+	write(t, filepath.Join(s.WorkPath, "start.sh"), fmt.Sprintf(daemonScript, `trap "exit 9" USR1; : > trapped; while :; do sleep 0.02; done`), 0o755)
 	p.createAndStart(s)
 	p.await("a", running)
+	eventually(t, "its trap", func() bool { return exists(filepath.Join(s.WorkPath, "trapped")) })
 	p.must("signal", func(ctx context.Context) error { return p.c.Signal(ctx, "a", syscall.SIGUSR1) })
 	if st := p.await("a", ended); st.Exit == nil || !st.Exit.Known || st.Exit.Code != 9 {
 		t.Errorf("%+v", st.Exit)

@@ -143,3 +143,8 @@ func write(t testing.TB, path, content string, mode os.FileMode) {
 		t.Fatal(err)
 	}
 }
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

@@ -55,10 +55,11 @@ func TestPidFileDaemon(t *testing.T) {
 func TestPidFileStopCommand(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
-	s := pidFileSpec(t, d, "a", `trap "echo bye > bye; exit 0" USR1; while :; do sleep 0.02; done`)
+	s := pidFileSpec(t, d, "a", `trap "echo bye > bye; exit 0" USR1; : > trapped; while :; do sleep 0.02; done`)
 	s.StopCmd = "kill -USR1 $(cat app.pid)"
 	run(t, d, s)
 	awaitState(t, d, "a", running)
+	eventually(t, "its trap", func() bool { return exists(filepath.Join(s.WorkPath, "trapped")) })
 	if _, err := d.Stop("a", 20*time.Second); err != nil {
 		t.Fatal(err)
 	}
