@@ -253,11 +253,42 @@ func TestCLILocalTakesUpWhatAKilledStackLeft(t *testing.T) {
 	})
 }
 
+// stubborn is a process that only SIGKILL ends.
+func stubborn() string {
+	text := strings.Replace(sleeper("stubborn", 1), `"/bin/sleep 98765"`, `"trap '' TERM; while :; do sleep 1; done"`, 1)
+	return strings.Replace(strings.Replace(text, `"gracePeriod":2`, `"gracePeriod":5`, 1), `"procName":"sleep"`, `"procName":"sh"`, 1)
+}
+
+func TestCLILocalStopWaitsForWhatADeadExecutorLeft(t *testing.T) {
+	s := startLocal(t)
+	s.ok("apply", "-f", file(t, "stubborn.json", stubborn()), "--wait", "--timeout", "60s")
+	executors := processesWithEnv(t, "tandem-executor", "TANDEM_DATA_DIR="+filepath.Join(s.dir, "tasks"))
+	if len(executors) != 1 {
+		t.Fatalf("executors: %v", executors)
+	}
+	if err := syscall.Kill(executors[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	// The daemon gives an orphan three seconds; the stop must not be faster.
+	s.stop()
+}
+
+// processesWithEnv returns the pids of processes of a program with a variable in their environment.
+func processesWithEnv(t *testing.T, program, variable string) []int {
+	t.Helper()
+	var out []int
+	for _, pid := range processesWith(t, program) {
+		env, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
+		if err == nil && slices.Contains(strings.Split(string(env), "\x00"), variable) {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
 func TestCLILocalSecondSignalForces(t *testing.T) {
 	s := startLocal(t)
-	stubborn := strings.Replace(sleeper("stubborn", 1), `"/bin/sleep 98765"`, `"trap '' TERM; while :; do sleep 1; done"`, 1)
-	stubborn = strings.Replace(strings.Replace(stubborn, `"gracePeriod":2`, `"gracePeriod":5`, 1), `"procName":"sleep"`, `"procName":"sh"`, 1)
-	s.ok("apply", "-f", file(t, "stubborn.json", stubborn), "--wait", "--timeout", "60s")
+	s.ok("apply", "-f", file(t, "stubborn.json", stubborn()), "--wait", "--timeout", "60s")
 	s.cmd.Process.Signal(syscall.SIGINT)
 	eventually(t, 10*time.Second, "the stop begins", func() bool { return strings.Contains(s.out.String(), "stopping what runs") })
 	began := time.Now()
@@ -268,4 +299,25 @@ func TestCLILocalSecondSignalForces(t *testing.T) {
 	s.start()
 	s.ok("delete", "process", "stubborn", "-n", "test")
 	s.stop()
+}
+
+func TestCLILocalStartsAKilledDaemonAgain(t *testing.T) {
+	s := startLocal(t)
+	s.ok("apply", "-f", file(t, "sleep.json", sleeper("nap", 1)), "--wait", "--timeout", "60s")
+	before := s.pids()
+	daemons := processesWith(t, filepath.Join(s.dir, "tasks", "workspace"))
+	if len(daemons) != 1 {
+		t.Fatalf("process daemons: %v", daemons)
+	}
+	if err := syscall.Kill(daemons[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 20*time.Second, "another daemon", func() bool {
+		now := processesWith(t, filepath.Join(s.dir, "tasks", "workspace"))
+		return len(now) == 1 && now[0] != daemons[0]
+	})
+	s.ok("scale", "process/nap", "2", "-n", "test", "--wait", "--timeout", "30s")
+	if after := s.pids(); len(after) != 2 || after[0] != before[0] {
+		t.Errorf("before %v, after %v", before, after)
+	}
 }

@@ -22,7 +22,7 @@ func (s *stack) announce() {
 	for _, m := range s.machines {
 		line(m.Name, "%s:%d  %s", m.IP, m.Port, strings.TrimSpace(m.Attributes+"  "+m.Resources))
 	}
-	line("process daemon", "%s (pid %d)", s.socket(), s.daemon.cmd.Process.Pid)
+	line("process daemon", "%s (pid %d)", s.socket(), s.daemon.daemon().cmd.Process.Pid)
 	engine, ok := describeEngine(context.Background())
 	style := term.Plain
 	if !ok {

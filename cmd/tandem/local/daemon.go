@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -38,21 +37,19 @@ type daemon struct {
 	socket string
 	// record names the daemon's process for the next run.
 	record string
+	log    string
 	done   chan struct{}
 	err    error
-	// stopping tells that its end is wanted.
-	stopping atomic.Bool
 }
 
 // startDaemon ends a daemon that an earlier run left, starts a new one that
 // adopts its processes, and waits until that one answers.
 func startDaemon(ctx context.Context, binary string, d *dataDir, socket string, env []string) (*daemon, error) {
-	p := &daemon{socket: socket, record: d.join("processd.json"), done: make(chan struct{})}
+	p := &daemon{socket: socket, record: d.join("processd.json"), log: d.join("log", processdBinary+".log"), done: make(chan struct{})}
 	if err := endOldDaemon(ctx, p.record); err != nil {
 		return nil, err
 	}
-	logPath := d.join("log", processdBinary+".log")
-	log, err := openLog(logPath)
+	log, err := openLog(p.log)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +71,7 @@ func startDaemon(ctx context.Context, binary string, d *dataDir, socket string, 
 	}
 	if err := p.waitReady(ctx); err != nil {
 		_ = p.stop(context.WithoutCancel(ctx)) // that it did not start is what counts
-		return nil, fmt.Errorf("%s did not start: %w; its log %s ends:\n%s", processdBinary, err, logPath, tailFile(logPath, 2000))
+		return nil, fmt.Errorf("%s did not start: %w; its log %s ends:\n%s", processdBinary, err, p.log, tailFile(p.log, 2000))
 	}
 	return p, nil
 }
@@ -121,7 +118,6 @@ func (p *daemon) waitReady(ctx context.Context) error {
 
 // stop ends the daemon with SIGTERM, after a while with SIGKILL, and waits for its end.
 func (p *daemon) stop(ctx context.Context) (err error) {
-	p.stopping.Store(true)
 	ctx, cancel := context.WithTimeout(ctx, daemonStopTimeout)
 	defer cancel()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already

@@ -2,7 +2,9 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/docker/docker/client"
@@ -18,12 +20,25 @@ func describeEngine(ctx context.Context) (line string, ok bool) {
 	defer cancel()
 	c, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
 	if err != nil {
-		return fmt.Sprintf("none; container tasks will be refused: %v", err), false
+		return "none; container tasks will be refused: " + reason(err), false
 	}
 	defer c.Close()
 	v, err := c.ServerVersion(ctx)
 	if err != nil {
-		return fmt.Sprintf("none at %s; container tasks will be refused: %v", c.DaemonHost(), err), false
+		return fmt.Sprintf("none at %s; container tasks will be refused: %s", c.DaemonHost(), reason(err)), false
 	}
 	return fmt.Sprintf("Docker Engine %s (API %s) at %s", v.Version, c.ClientVersion(), c.DaemonHost()), true
+}
+
+// reason is what the kernel said, where it was the kernel; the client's own
+// text names the same thing several times.
+func reason(err error) string {
+	var errno syscall.Errno
+	switch {
+	case errors.As(err, &errno):
+		return errno.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Sprintf("no answer within %s", engineTimeout)
+	}
+	return err.Error()
 }

@@ -53,7 +53,7 @@ type stack struct {
 	log      *slog.Logger
 	logFile  *os.File
 
-	daemon    *daemon
+	daemon    *supervisor
 	master    *master.Master
 	agents    []*agent.Agent
 	scheduler *schedulerServer
@@ -200,13 +200,13 @@ func (s *stack) start(ctx context.Context, progress *term.Progress) error {
 	}
 	progress.Update("starting %s", processdBinary)
 	var err error
-	s.daemon, err = startDaemon(ctx, s.bin.processd, s.dir, s.socket(), s.childEnv())
+	s.daemon, err = supervise(ctx, func(ctx context.Context) (*daemon, error) {
+		return startDaemon(ctx, s.bin.processd, s.dir, s.socket(), s.childEnv())
+	}, s.fail)
 	if err != nil {
 		return err
 	}
-	go s.watchDaemon(s.daemon)
-
-	progress.Update("starting the Mesos master and %d agents", len(s.machines))
+	progress.Update("starting the Mesos master and %s", count(len(s.machines), "agent"))
 	if err := s.startMesos(ctx); err != nil {
 		return err
 	}
@@ -270,13 +270,6 @@ func (s *stack) fail(err error) {
 	select {
 	case s.failed <- err:
 	default:
-	}
-}
-
-func (s *stack) watchDaemon(p *daemon) {
-	<-p.done
-	if !p.stopping.Load() {
-		s.fail(fmt.Errorf("%s ended by itself: %w; its log is %s", processdBinary, cmpOr(p.err, errors.New("exit code 0")), s.dir.join("log", processdBinary+".log")))
 	}
 }
 

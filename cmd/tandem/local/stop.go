@@ -5,14 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"tandem/cmd/tandem/term"
+	"tandem/internal/journal"
+	"tandem/processdaemon/client"
 )
 
 // stopTimeout bounds an orderly stop: tasks have grace periods of their own,
 // after which they are killed, so this is only for what hangs.
 const stopTimeout = 5 * time.Minute
+
+// cleanTimeout is what the daemon gets to clean up after dead executors; it
+// gives a hanging container half a minute.
+const cleanTimeout = 45 * time.Second
 
 // stop ends what runs, in an order in which nothing can start anew: the
 // scheduler, then the agents with their executors, the master, the daemon. A
@@ -48,6 +56,14 @@ func (s *stack) stop(signals <-chan os.Signal, errOut *term.Output) error {
 	}
 }
 
+// count renders "1 agent", "2 agents".
+func count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
 // takeFirst takes the signal away that ended the run's context. Whoever else is
 // told of a signal may be told before, so it may still be on its way; a context
 // that ended for another reason has none.
@@ -64,7 +80,7 @@ func (s *stack) stopParts(ctx context.Context, progress *term.Progress) error {
 		progress.Update("stopping what runs")
 		err := s.scheduler.suspend(ctx, func(left int) {
 			if left > 0 {
-				progress.Update("stopping what runs: %d taskgroups left", left)
+				progress.Update("stopping what runs: %s left", count(left, "taskgroup"))
 			}
 		})
 		if err != nil {
@@ -76,12 +92,56 @@ func (s *stack) stopParts(ctx context.Context, progress *term.Progress) error {
 		progress.Update("stopping the scheduler")
 		errs = append(errs, s.scheduler.stop(ctx))
 	}
-	progress.Update("stopping %d agents", len(s.agents))
+	progress.Update("stopping %s", count(len(s.agents), "agent"))
 	errs = append(errs, s.stopMesos(ctx))
-	if s.daemon != nil && !s.o.Keep {
+	switch {
+	case s.daemon == nil:
+		removeRuntimeDir(s.run)
+	case s.o.Keep:
+		s.daemon.release()
+	default:
+		errs = append(errs, s.waitClean(ctx, progress))
 		progress.Update("stopping %s", processdBinary)
 		errs = append(errs, s.daemon.stop(ctx))
 		removeRuntimeDir(s.run)
 	}
 	return errors.Join(errs...)
+}
+
+// waitClean waits until the daemon has cleaned up after executors that did not
+// end by themselves: stopped now, it would leave what they ran.
+func (s *stack) waitClean(ctx context.Context, progress *term.Progress) error {
+	ctx, cancel := context.WithTimeout(ctx, cleanTimeout)
+	defer cancel()
+	daemon := client.New(s.socket())
+	defer daemon.Close()
+	records, err := journal.Open(s.dir.join("tasks", "journal"))
+	if err != nil {
+		return fmt.Errorf("look for what is left: %w", err)
+	}
+	for {
+		var left []string
+		tasks, err := daemon.List(ctx, "")
+		for i := range tasks {
+			left = append(left, "process "+tasks[i].ID)
+		}
+		recs, recErr := records.Records()
+		for i := range recs {
+			if what := recs[i].Kind + " " + recs[i].ID; !slices.Contains(left, what) {
+				left = append(left, what)
+			}
+		}
+		err = errors.Join(err, recErr)
+		if err == nil && len(left) == 0 {
+			return nil
+		}
+		if len(left) > 0 {
+			progress.Update("cleaning up: %s", strings.Join(left, ", "))
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("what is left was not cleaned up within %s: %s", cleanTimeout, strings.Join(left, ", ")), err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
