@@ -57,6 +57,9 @@ func (d *Daemon) reapLoop(ctx context.Context) {
 type complainFunc func(what, owner string, err error)
 
 func (d *Daemon) reapOnce(ctx context.Context, wg *sync.WaitGroup, complain complainFunc) {
+	if err := d.journal.Sweep(); err != nil {
+		complain("what owners without a record left cannot be removed", "", err)
+	}
 	recs, err := d.journal.Abandoned()
 	if err != nil {
 		complain("the journal cannot be read", "", err)
