@@ -92,7 +92,7 @@ func (a *app) get(ctx context.Context, b backend, args []string, o *getOptions) 
 		}
 		return nil
 	}
-	return a.printTables(lists, o.format == formatWide)
+	return a.printTables(lists, o.format == formatWide, o.scope.namespace)
 }
 
 // parseKinds reads KIND[,KIND...] [NAME...] and KIND/NAME.
@@ -270,7 +270,7 @@ func (a *app) printLists(format string, lists []listing, single bool) error {
 	return api.EncodeList(a.out, raws, f)
 }
 
-func (a *app) printTables(lists []listing, wide bool) error {
+func (a *app) printTables(lists []listing, wide bool, namespace string) error {
 	shown := 0
 	for _, l := range lists {
 		if len(l.rows) == 0 {
@@ -290,6 +290,9 @@ func (a *app) printTables(lists []listing, wide bool) error {
 		what := "objects"
 		if len(lists) == 1 {
 			what = lists[0].kind.plural
+		}
+		if namespace != "" && what != "agents" {
+			what += " in namespace " + namespace
 		}
 		fmt.Fprintf(a.err, "there are no %s\n", what)
 	}

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -41,6 +43,7 @@ func TestGetTables(t *testing.T) {
 	expect(t, with(t, b, "", "get", "all", "-n", "test"), exit.OK, []string{"applications\n", "services\n", "taskgroups\n"}, nil)
 	expect(t, with(t, b, "", "get", "app,svc", "-o", "name"), exit.OK, []string{"application/test/web\nservice/test/web\n"}, nil)
 	expect(t, with(t, b, "", "get", "secrets"), exit.OK, nil, []string{"there are no secrets"})
+	expect(t, with(t, b, "", "get", "apps", "-n", "prod"), exit.OK, nil, []string{"there are no applications in namespace prod\n"})
 }
 
 func TestGetGivesBackWhatWasApplied(t *testing.T) {
@@ -217,4 +220,34 @@ func TestCompletionAsksTheScheduler(t *testing.T) {
 	expect(t, with(t, b, "", "__complete", "get", "apps", "-n", ""), exit.OK, []string{"test\n"}, nil)
 	expect(t, with(t, b, "", "__complete", "get", "apps", "-o", ""), exit.OK, []string{"json\n"}, nil)
 	expect(t, with(t, b, "", "__complete", "logs", ""), exit.OK, []string{"web-0\n"}, nil)
+}
+
+// TestGetWatchShowsWhatChanges lets a taskgroup fail and go between two looks.
+func TestGetWatchShowsWhatChanges(t *testing.T) {
+	t.Parallel()
+	b := webStack()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	looks := 0
+	b.advance = func(f *fakeBackend) {
+		switch looks++; looks {
+		case 2:
+			f.groups[0].State, f.groups[0].Message = "Failed", "it broke"
+		case 3:
+			f.groups = f.groups[:1]
+		case 4:
+			cancel()
+		}
+	}
+	var out, errOut bytes.Buffer
+	s := Streams{Out: &out, Err: &errOut, Getenv: func(string) string { return "" }}
+	a := newApp(s)
+	a.connect = func(string) (backend, error) { return b, nil }
+	if code := a.execute(ctx, []string{"get", "tg", "--watch"}, s); code != exit.OK {
+		t.Errorf("code %d: %s", code, errOut.String())
+	}
+	text := out.String()
+	if strings.Count(text, "web-0") != 2 || strings.Count(text, "web-1") != 1 || !strings.Contains(text, "it broke") || !strings.Contains(text, "1.web.test.c.1 is gone") {
+		t.Errorf("shown:\n%s", text)
+	}
 }

@@ -139,6 +139,8 @@ func (s *stack) waitClean(ctx context.Context, progress *term.Progress) error {
 			progress.Update("cleaning up: %s", strings.Join(left, ", "))
 		}
 		select {
+		case <-s.daemon.done:
+			return errors.New("nobody cleans up after what is left: the process daemon cannot be kept running")
 		case <-ctx.Done():
 			return errors.Join(fmt.Errorf("what is left was not cleaned up within %s: %s", cleanTimeout, strings.Join(left, ", ")), err)
 		case <-time.After(50 * time.Millisecond):
