@@ -286,6 +286,23 @@ func processesWithEnv(t *testing.T, program, variable string) []int {
 	return out
 }
 
+func TestCLILocalEndOfTheTerminalStopsIt(t *testing.T) {
+	s := startLocal(t)
+	s.ok("apply", "-f", file(t, "sleep.json", sleeper("nap", 1)), "--wait", "--timeout", "60s")
+	before := s.pids()
+	if code := s.end(syscall.SIGHUP); code != 0 {
+		t.Errorf("code %d:\n%s", code, s.out.String())
+	}
+	for _, pid := range before {
+		if n, err := strconv.Atoi(pid); err != nil || alive(n) {
+			t.Errorf("process %s runs on (%v)", pid, err)
+		}
+	}
+	s.start()
+	s.ok("delete", "process", "nap", "-n", "test")
+	s.stop()
+}
+
 func TestCLILocalSecondSignalForces(t *testing.T) {
 	s := startLocal(t)
 	s.ok("apply", "-f", file(t, "stubborn.json", stubborn()), "--wait", "--timeout", "60s")

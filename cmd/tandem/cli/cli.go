@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -45,7 +44,7 @@ type app struct {
 
 // Main runs the command line args (without the program's name) and returns the exit code.
 func Main(args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), term.StopSignals()...)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C kills, whatever hangs
 	return int(Run(ctx, args, Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}))

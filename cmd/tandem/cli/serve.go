@@ -36,7 +36,8 @@ Agents get the addresses 127.0.0.1, 127.0.0.2 and so on, each with a range of po
 own: 31000-31999, 32000-32999, ... --attributes and --resources may be given once for each
 agent; fewer are used in turn. What --resources does not name is taken from the machine.
 
-Ctrl-C (or SIGTERM) stops all that runs, waits for it and ends; a second one ends at once.
+Ctrl-C (or SIGTERM, or the end of the terminal) stops all that runs, waits for it and ends;
+a second one ends at once. Under nohup the end of the terminal changes nothing.
 What was applied is remembered and started again by the next "tandem local" on the same data
 directory. With --keep, tasks go on when the stack ends, and the next start, within 15
 minutes, takes them up. A stack that was killed is taken up by the next start in the same way.

@@ -17,7 +17,6 @@ import (
 	"os/signal"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -77,7 +76,7 @@ func Run(ctx context.Context, o Options, out, errOut *term.Output) error {
 
 	// Signals are counted here: the first one ends ctx, the second one forces.
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, term.StopSignals()...)
 	defer signal.Stop(signals)
 
 	progress := term.NewProgress(errOut)
