@@ -144,9 +144,14 @@ func importBusybox(ctx context.Context, c *client.Client, name string) error {
 	return err
 }
 
-// eventually polls until ok returns true, and fails the test when that takes longer than limit.
+// patience stretches what a step takes on an idle machine: the race detector, and other tests on the same two cores,
+// make it several times as long. How long something takes is a matter for benchmarks.
+const patience = 4
+
+// eventually polls until ok returns true, and fails the test when that takes longer than limit, with patience.
 func eventually(t *testing.T, limit time.Duration, what string, ok func() bool) {
 	t.Helper()
+	limit *= patience
 	deadline := time.Now().Add(limit)
 	for !ok() {
 		if time.Now().After(deadline) {

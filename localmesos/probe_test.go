@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,7 +46,7 @@ func TestProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	tmp := t.TempDir()
-	prober, out := filepath.Join(tmp, "mesosprobe"), filepath.Join(tmp, "out")
+	prober := filepath.Join(tmp, "mesosprobe")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", prober, ".")
 	build.Dir = dir
 	if text, err := build.CombinedOutput(); err != nil {
@@ -59,25 +60,54 @@ func TestProbe(t *testing.T) {
 		return path
 	}
 	args := []string{
-		"--master", "http://" + freeAddress(t), "--agent", "http://" + freeAddress(t), "--out", out,
+		"--master", "http://" + freeAddress(t), "--agent", "http://" + freeAddress(t),
 		"--master-cmd", script("master.sh", `master --ip=127.0.0.1 --port="$PROBE_MASTER_PORT" --hostname=127.0.0.1 --work_dir="$PROBE_DIR"`),
 		"--agent-cmd", script("agent.sh", `agent --ip=127.0.0.1 --port="$PROBE_AGENT_PORT" --hostname=127.0.0.1 --master="$PROBE_MASTER" --work_dir="$PROBE_DIR" --resources="cpus:4;mem:4096;disk:10240;ports:[31000-32000]" --attributes="rack:r1;slots:4;window:[1-5,8-9]"`),
 	}
-	golden := filepath.Join(dir, "golden")
-	if names := os.Getenv(probeScenarios); names != "" {
-		args = append(args, "--scenario", names)
-		golden = chosen(t, golden, strings.Split(names, ","))
+	probe := func(out string, names []string) (string, bool) {
+		golden, args := filepath.Join(dir, "golden"), append(slices.Clone(args), "--out", out)
+		if len(names) > 0 {
+			args = append(args, "--scenario", strings.Join(names, ","))
+			golden = chosen(t, golden, names)
+		}
+		if text, err := exec.CommandContext(t.Context(), prober, args...).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		text, err := exec.CommandContext(t.Context(), prober, "diff", "--ignore", "message,header,new,other", golden, out).CombinedOutput()
+		return string(text), err == nil
 	}
-	run := exec.CommandContext(t.Context(), prober, args...)
-	if text, err := run.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
+	var names []string
+	if chosen := os.Getenv(probeScenarios); chosen != "" {
+		names = strings.Split(chosen, ",")
 	}
-	diff := exec.CommandContext(t.Context(), prober, "diff", "--ignore", "message,header,new,other", golden, out)
-	text, err := diff.CombinedOutput()
-	if err != nil {
-		t.Errorf("%v\n%s", err, text)
-	}
+	text, same := probe(filepath.Join(tmp, "out"), names)
 	t.Logf("%s", text)
+	if same {
+		return
+	}
+	// The prober's own actions race with what they observe (it tears a framework down while an executor ends), and on a
+	// machine with other work such a race goes the other way once in a while. What differs has a second run, alone.
+	names = differing(text)
+	if len(names) == 0 || len(names) > 3 {
+		t.Fatal("this is no race: nothing is run again")
+	}
+	t.Logf("to run again: %v", names)
+	if text, same = probe(filepath.Join(tmp, "again"), names); !same {
+		t.Errorf("%v differ in a second run, too\n%s", names, text)
+	}
+}
+
+// differing are the scenarios for which the prober's comparison counts differences.
+func differing(text string) []string {
+	var names []string
+	for line := range strings.Lines(text) {
+		rest, isScenario := strings.CutPrefix(line, "== ")
+		name, verdict, _ := strings.Cut(rest, ": ")
+		if isScenario && !strings.HasPrefix(verdict, "the same") {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // chosen makes a directory with the goldens of some scenarios only.

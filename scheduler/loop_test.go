@@ -330,3 +330,30 @@ func TestLostKillGoesAgainWhenReconciliationTells(t *testing.T) {
 		t.Error("it is not gone")
 	}
 }
+
+func TestSuspendedEndsEverythingAndForgetsNothing(t *testing.T) {
+	t.Parallel()
+	h := connected(t, 2)
+	h.apply(web(3, "", ""))
+	h.running()
+	if err := h.do(func() error {
+		h.l.suspended, h.l.touched[webRef] = true, true
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	h.settle()
+	h.advance(time.Minute)
+	if left := h.m.liveGroups(""); len(left) > 0 {
+		t.Errorf("still running: %v", left)
+	}
+	if h.l.objects[webRef] == nil {
+		t.Error("what was declared is forgotten")
+	}
+	h.restart()
+	h.m.subscribe(h.l.FrameworkID())
+	h.running()
+	if n := len(h.m.liveGroups("")); n != 3 {
+		t.Errorf("the next scheduler runs %d of 3", n)
+	}
+}
