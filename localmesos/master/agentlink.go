@@ -18,6 +18,7 @@ func (m *Master) serveAgentSubscribe(w http.ResponseWriter, r *http.Request) {
 	if !decodeLink(w, r, &sub) {
 		return
 	}
+	m.identifyAgent(r.Context(), &sub.AgentInfo, "")
 	var s agentSubscription
 	var err error
 	if !m.loop.do(func() { s, err = m.registerAgent(sub, r.RemoteAddr) }) {
@@ -45,6 +46,7 @@ func (m *Master) serveAgentCall(w http.ResponseWriter, r *http.Request) {
 	}
 	current := false
 	streamID := r.Header.Get(link.StreamHeader)
+	m.identifyAgent(r.Context(), nil, streamID)
 	ok := m.loop.do(func() {
 		for _, a := range m.agents {
 			if a.streamID == streamID && streamID != "" {

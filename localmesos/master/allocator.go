@@ -44,6 +44,9 @@ type candidate struct {
 // smallest dominant share that has not refused gets everything, as Mesos's
 // hierarchical allocator does without weights and quotas.
 func (m *Master) allocate() {
+	if m.faults.OffersPaused() {
+		return
+	}
 	m.allocations++
 	total := m.clusterTotal()
 	made := map[*framework][]*offer{}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"tandem/localmesos/fault"
 	"tandem/localmesos/internal/flags"
 )
 
@@ -50,6 +51,10 @@ type Flags struct {
 	// MaxCompletedFrameworks (50) and MaxCompletedTasksPerFramework (1000) bound the history.
 	MaxCompletedFrameworks        int
 	MaxCompletedTasksPerFramework int
+	// EnableFaults lets faults be made from outside, by /faults; see the package fault.
+	EnableFaults bool
+	// Supervise kills and restarts the master for a fault; without it these are refused.
+	Supervise func(fault.Fault)
 	// Logger takes the master's log; discarded by default.
 	Logger *slog.Logger
 }
@@ -83,6 +88,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	flags.DurationVar(set, &f.AllocationInterval, "allocation_interval", "time between two allocations")
 	set.IntVar(&f.MaxCompletedFrameworks, "max_completed_frameworks", f.MaxCompletedFrameworks, "completed frameworks to remember")
 	set.IntVar(&f.MaxCompletedTasksPerFramework, "max_completed_tasks_per_framework", f.MaxCompletedTasksPerFramework, "completed tasks to remember for each framework")
+	set.BoolVar(&f.EnableFaults, "enable_faults", f.EnableFaults, "let \"tandem mesos fault\" break the master on purpose, for tests")
 	for name, why := range ignored {
 		flags.Ignore(set, name, why)
 	}

@@ -22,6 +22,7 @@ import (
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
+	"tandem/localmesos/fault"
 	"tandem/localmesos/internal/wire"
 )
 
@@ -45,6 +46,7 @@ type Master struct {
 
 	loop     *loop
 	registry *registry
+	faults   *fault.Set // nil unless enabled
 
 	// All below belongs to the loop.
 	frameworks    map[string]*framework
@@ -93,6 +95,7 @@ func New(flags Flags) (*Master, error) {
 	}
 	m.info = masterInfo(m.id, flags)
 	m.loop = newLoop()
+	m.faults = m.newFaults()
 	m.recoverRegistry()
 	return m, nil
 }
@@ -118,7 +121,8 @@ func masterInfo(id string, flags Flags) mesos.MasterInfo {
 func (m *Master) Start(ctx context.Context) error {
 	ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	m.server = &http.Server{
-		Handler:           m.routes(),
+		Handler:           m.withFaults(m.routes()),
+		ConnContext:       m.faults.ConnContext,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: 30 * time.Second,
 		ErrorLog:          slog.NewLogLogger(m.log.Handler(), slog.LevelDebug),
@@ -167,6 +171,7 @@ func (m *Master) Kill() {
 
 func (m *Master) end(stopServer func() error) {
 	m.closing.Do(func() {
+		m.faults.Close() // a frozen master could not end
 		if m.server == nil {
 			m.closeErr = m.listener.Close()
 		} else {

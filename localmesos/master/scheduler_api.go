@@ -29,6 +29,7 @@ func (m *Master) serveScheduler(w http.ResponseWriter, r *http.Request) {
 		e.Write(w)
 		return
 	}
+	m.identifyScheduler(r.Context(), &call)
 	if call.Type == scheduler.Call_SUBSCRIBE {
 		m.serveSubscribe(w, r, &call)
 		return
@@ -71,6 +72,7 @@ func (m *Master) serveSubscribe(w http.ResponseWriter, r *http.Request, call *sc
 		return
 	}
 	defer m.loop.do(func() { m.streamEnded(s.frameworkID, s.streamID) })
+	m.identifyFramework(r.Context(), s.frameworkID)
 	s.stream.Serve(r.Context(), w, map[string]string{streamHeader: s.streamID})
 }
 

@@ -7,6 +7,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
 
+	"tandem/localmesos/fault"
 	"tandem/localmesos/internal/resource"
 	"tandem/localmesos/link"
 )
@@ -150,7 +151,9 @@ func (m *Master) statusUpdate(a *agent, u link.StatusUpdate) {
 
 // tell sends an UPDATE event.
 func (m *Master) tell(f *framework, s mesos.TaskStatus) {
-	f.send(&scheduler.Event{Type: scheduler.Event_UPDATE, Update: &scheduler.Event_Update{Status: s}})
+	for range m.copies(fault.Update, f, s) {
+		f.send(&scheduler.Event{Type: scheduler.Event_UPDATE, Update: &scheduler.Event_Update{Status: s}})
+	}
 }
 
 // acknowledge handles ACKNOWLEDGE: the agent is told, and a task whose
@@ -162,12 +165,18 @@ func (m *Master) acknowledge(f *framework, c *scheduler.Call_Acknowledge) {
 	if !ok {
 		return
 	}
+	copies := m.copies(fault.Acknowledgement, f, mesos.TaskStatus{TaskID: c.TaskID, AgentID: &c.AgentID})
+	if copies == 0 {
+		return // as if the framework had not sent it
+	}
 	if t := f.tasks[c.TaskID.Value]; t != nil && t.agent == a && t.sent != nil && isTerminal(*t.sent) && bytes.Equal(t.sentUUID, c.UUID) {
 		m.removeTask(t)
 	}
-	a.send(link.Event{Type: link.EventAcknowledge, Acknowledge: &link.Acknowledge{
-		FrameworkID: mesos.FrameworkID{Value: f.id}, TaskID: c.TaskID.Value, UUID: c.UUID,
-	}})
+	for range copies {
+		a.send(link.Event{Type: link.EventAcknowledge, Acknowledge: &link.Acknowledge{
+			FrameworkID: mesos.FrameworkID{Value: f.id}, TaskID: c.TaskID.Value, UUID: c.UUID,
+		}})
+	}
 }
 
 // masterStatus makes a status of a known task with the master as its source. It has no uuid: it is not to be acknowledged.
