@@ -27,6 +27,7 @@ import (
 	"tandem/localmesos/agent/internal/container"
 	"tandem/localmesos/agent/internal/store"
 	"tandem/localmesos/agent/internal/updates"
+	"tandem/localmesos/fault"
 )
 
 // Agent is one agent. Its state belongs to its event loop: fields below the
@@ -40,6 +41,7 @@ type Agent struct {
 	server   *http.Server
 	store    *store.Store
 	launcher *container.Launcher
+	faults   *fault.Set // nil unless enabled
 	loop     *loop
 	work     sync.WaitGroup // every goroutine but the server's
 	orphans  sync.WaitGroup // those of work that end containers found at the start
@@ -131,12 +133,13 @@ func (a *Agent) Start(ctx context.Context) (err error) {
 	}
 	a.launcher = container.NewLauncher(a.flags.CgroupsRoot)
 	a.loop = newLoop()
+	a.startFaults()
 	a.updates = updates.New(loopClock{a}, a.log, a.forward)
 	if err := a.recover(); err != nil {
 		return err
 	}
 	a.log.Info("agent started", "url", a.URL(), "work_dir", a.store.Work(), "containers", a.launcher.String())
-	a.server = &http.Server{Handler: a.handler(), ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)}
+	a.server = &http.Server{Handler: a.withFaults(a.handler()), ConnContext: a.faults.ConnContext, ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)}
 	a.work.Go(func() { a.loop.run(a.ctx) })
 	a.work.Go(func() {
 		if err := a.server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -229,6 +232,7 @@ func (a *Agent) stopExecutors(all bool) {
 	if a.ctx == nil {
 		return
 	}
+	a.faults.Close() // a frozen agent could not end
 	gone := make(chan struct{})
 	ok := a.loop.do(a.ctx, func() {
 		a.stopping = true
@@ -283,6 +287,7 @@ func (a *Agent) end(why error) {
 		return
 	}
 	a.endOnce.Do(func() {
+		a.faults.Close()
 		a.cancel(why)
 		// Not from here: the loop may be the caller.
 		go func() {

@@ -30,6 +30,7 @@ func (a *Agent) executorAPI(w http.ResponseWriter, r *http.Request) {
 		wire.Accepted(w)
 		return
 	}
+	a.identifyExecutor(r.Context(), call.FrameworkID.Value, call.ExecutorID.Value)
 	var stream *wire.Stream
 	ok := a.loop.do(r.Context(), func() {
 		a.master.hold = call.Type == xexec.Call_UPDATE

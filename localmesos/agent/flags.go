@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"tandem/localmesos/fault"
 	"tandem/localmesos/internal/flags"
 )
 
@@ -59,6 +60,10 @@ type Flags struct {
 	// CommandExecutor is the argv of the program that runs tasks without an
 	// executor of their own; empty is this binary with "mesos command-executor".
 	CommandExecutor []string
+	// EnableFaults lets faults be made from outside, by /faults; see the package fault.
+	EnableFaults bool
+	// Supervise kills and restarts the agent for a fault; without it these are refused.
+	Supervise func(fault.Fault)
 	// Logger gets the agent's log; nil is slog.Default.
 	Logger *slog.Logger
 }

@@ -7,7 +7,6 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	xexec "github.com/mesos/mesos-go/api/v1/lib/executor"
 
-	"tandem/internal/procid"
 	"tandem/internal/version"
 	"tandem/localmesos/agent/internal/updates"
 	"tandem/localmesos/link"
@@ -15,7 +14,7 @@ import (
 
 // subscription tells the master who the agent is and what it holds.
 func (a *Agent) subscription() *link.Subscribe {
-	boot, _ := procid.BootID() // for people only
+	boot, _ := a.bootID() // for people only
 	s := &link.Subscribe{AgentInfo: a.info, Version: version.Version, BootID: boot}
 	for _, fw := range a.sortedFrameworks() {
 		s.Frameworks = append(s.Frameworks, fw.info)

@@ -53,7 +53,7 @@ func (a *Agent) connect() {
 		a.end(err) // Validate let no such flag pass
 		return
 	}
-	client := &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 2}}
+	client := &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 2, DialContext: a.faults.DialContext}}
 	defer client.CloseIdleConnections()
 	pause := connectMin
 	lost := false
@@ -311,8 +311,10 @@ func (a *Agent) flushHeld() {
 func (a *Agent) put(c *link.Call) {
 	switch {
 	case a.master.out != nil:
-		if err := a.master.out.put(c); err != nil {
-			a.log.Error("a message cannot be encoded", "type", c.Type, "error", err)
+		for range a.copiesOf(c) {
+			if err := a.master.out.put(c); err != nil {
+				a.log.Error("a message cannot be encoded", "type", c.Type, "error", err)
+			}
 		}
 	case c.Type == link.CallExited && a.master.recovered:
 		a.master.early = append(a.master.early, c)

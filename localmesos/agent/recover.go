@@ -6,7 +6,6 @@ import (
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
-	"tandem/internal/procid"
 	"tandem/localmesos/agent/internal/container"
 	"tandem/localmesos/agent/internal/store"
 	"tandem/localmesos/agent/internal/updates"
@@ -17,7 +16,7 @@ import (
 // recover takes up what an earlier agent left in the work directory. It runs
 // before the event loop does, and queues there what is to happen then.
 func (a *Agent) recover() error {
-	boot, err := procid.BootID()
+	boot, err := a.bootID()
 	if err != nil {
 		return err
 	}

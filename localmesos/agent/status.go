@@ -165,6 +165,9 @@ func (a *Agent) forward(u updates.Update) {
 
 // acknowledge takes a framework's acknowledgement.
 func (a *Agent) acknowledge(k *link.Acknowledge) {
+	if a.losesAck(k) {
+		return
+	}
 	key := updates.Key{Framework: k.FrameworkID.Value, Task: k.TaskID}
 	_, last, ok, err := a.updates.Ack(key, k.UUID)
 	if err != nil {
