@@ -34,12 +34,12 @@ type bench struct {
 	number   int
 }
 
-func newBench(ctx context.Context, bin string, rounds int) (b *bench, err error) {
-	dir, err := os.MkdirTemp("/tmp", "tdmb")
+func newBench(ctx context.Context, o options) (b *bench, err error) {
+	dir, err := os.MkdirTemp(o.dir, "d")
 	if err != nil {
 		return nil, err
 	}
-	b = &bench{bin: bin, dir: dir, rounds: rounds}
+	b = &bench{bin: o.bin, dir: dir, rounds: o.rounds}
 	defer func() {
 		if err != nil {
 			b.close()
@@ -53,7 +53,7 @@ func newBench(ctx context.Context, bin string, rounds int) (b *bench, err error)
 		return nil, err
 	}
 	defer log.Close()
-	b.daemon = exec.CommandContext(ctx, filepath.Join(bin, "tandem-processd"), "--data-dir", b.data(), "--socket", b.socket(), "--workspace", filepath.Join(dir, "w"))
+	b.daemon = exec.CommandContext(ctx, filepath.Join(b.bin, "tandem-processd"), "--data-dir", b.data(), "--socket", b.socket(), "--workspace", filepath.Join(dir, "w"))
 	b.daemon.Stdout, b.daemon.Stderr = log, log
 	b.daemon.Cancel = func() error { return b.daemon.Process.Signal(syscall.SIGTERM) }
 	if err := b.daemon.Start(); err != nil {
