@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"slices"
@@ -21,6 +22,12 @@ type Cluster struct {
 	masterFlags master.Flags
 	master      *master.Master
 	nodes       []*Node
+	log         *slog.Logger
+
+	// Of what faults start again; it ends with Close.
+	ctx  context.Context
+	end  context.CancelFunc
+	work sync.WaitGroup
 }
 
 // MasterURL is the master's address, such as http://127.0.0.1:5050. It stays the
@@ -84,6 +91,10 @@ func (c *Cluster) takeMaster() *master.Master {
 // Close ends all: the agents with all their executors, then the master. Nothing
 // is left running; the work directories stay.
 func (c *Cluster) Close() error {
+	c.mu.Lock()
+	c.end()
+	c.mu.Unlock()
+	c.work.Wait()
 	var errs []error
 	var all sync.WaitGroup
 	results := make([]error, len(c.nodes))
@@ -100,9 +111,11 @@ func (c *Cluster) Close() error {
 
 // Node is one agent of a cluster.
 type Node struct {
-	mu    sync.Mutex
-	flags agent.Flags
-	agent *agent.Agent
+	name    string
+	cluster *Cluster
+	mu      sync.Mutex
+	flags   agent.Flags
+	agent   *agent.Agent
 }
 
 // Start starts the agent, the first time or again on the same work directory

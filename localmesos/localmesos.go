@@ -32,6 +32,9 @@ type Options struct {
 	MasterFlags func(*master.Flags)
 	// AgentFlags changes further flags of every agent; may be nil.
 	AgentFlags func(*agent.Flags)
+	// EnableFaults lets master and agents be broken on purpose: by Cluster.Fault,
+	// Cluster.Faults and Node.Faults, and over HTTP.
+	EnableFaults bool
 	// Logger takes the logs of all; discarded by default.
 	Logger *slog.Logger
 }
@@ -78,7 +81,8 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Cluster{}
+	c := &Cluster{log: o.Logger}
+	c.ctx, c.end = context.WithCancel(context.WithoutCancel(ctx))
 	c.masterFlags = master.DefaultFlags()
 	c.masterFlags.Port, c.masterFlags.WorkDir, c.masterFlags.Logger = o.MasterPort, filepath.Join(o.Dir, "master"), o.Logger
 	if o.MasterIP != "" {
@@ -87,12 +91,16 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if o.MasterFlags != nil {
 		o.MasterFlags(&c.masterFlags)
 	}
+	c.masterFlags.EnableFaults = c.masterFlags.EnableFaults || o.EnableFaults
+	c.masterFlags.Supervise = c.supervise(c.processOfMaster)
 	err := c.StartMaster(ctx)
 	for i, a := range o.Agents {
 		if err != nil {
 			break
 		}
-		n := &Node{flags: o.agentFlags(i, a, c.MasterURL())}
+		n := &Node{name: fmt.Sprintf("agent-%d", i+1), cluster: c, flags: o.agentFlags(i, a, c.MasterURL())}
+		n.flags.EnableFaults = n.flags.EnableFaults || o.EnableFaults
+		n.flags.Supervise = c.supervise(n.processFault)
 		c.nodes = append(c.nodes, n)
 		err = n.Start(ctx)
 	}
