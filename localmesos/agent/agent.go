@@ -11,6 +11,7 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,6 +29,7 @@ import (
 	"tandem/localmesos/agent/internal/store"
 	"tandem/localmesos/agent/internal/updates"
 	"tandem/localmesos/fault"
+	"tandem/localmesos/internal/ssl"
 )
 
 // Agent is one agent. Its state belongs to its event loop: fields below the
@@ -37,8 +39,11 @@ type Agent struct {
 	log      *slog.Logger
 	clock    clock
 	ip       string
+	tokens   *tokens
+	tls      *tls.Config // of the server; nil for plain HTTP
 	listener net.Listener
 	server   *http.Server
+	socket   *socket // for executors; nil without
 	store    *store.Store
 	launcher *container.Launcher
 	faults   *fault.Set // nil unless enabled
@@ -96,6 +101,15 @@ func New(f Flags) (*Agent, error) {
 		return nil, fmt.Errorf("agent flags: %w", err)
 	}
 	a.info = info
+	if a.tokens, err = newTokens(f); err != nil {
+		return nil, fmt.Errorf("agent flags: %w", err)
+	}
+	if a.tls, err = ssl.Server(f.SSL); err != nil {
+		return nil, fmt.Errorf("agent flags: %w", err)
+	}
+	if _, err = ssl.Client(f.SSL); err != nil {
+		return nil, fmt.Errorf("agent flags: %w", err)
+	}
 	return a, nil
 }
 
@@ -131,6 +145,14 @@ func (a *Agent) Start(ctx context.Context) (err error) {
 		port := int32(tcp.Port)
 		a.info.Port = &port
 	}
+	if err = a.listenOnSocket(ctx); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			a.socket.close()
+		}
+	}()
 	a.launcher = container.NewLauncher(a.flags.CgroupsRoot)
 	a.loop = newLoop()
 	a.startFaults()
@@ -142,10 +164,15 @@ func (a *Agent) Start(ctx context.Context) (err error) {
 	a.server = &http.Server{Handler: a.withFaults(a.handler()), ConnContext: a.faults.ConnContext, ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)}
 	a.work.Go(func() { a.loop.run(a.ctx) })
 	a.work.Go(func() {
-		if err := a.server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
+		l := a.listener
+		if a.tls != nil {
+			l = tls.NewListener(l, a.tls)
+		}
+		if err := a.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			a.end(fmt.Errorf("serving HTTP: %w", err))
 		}
 	})
+	a.serveSocket()
 	return nil
 }
 
@@ -166,8 +193,14 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	}
 }
 
-// URL is the agent's base URL, once it is started: "http://127.0.0.1:5051".
-func (a *Agent) URL() string { return "http://" + a.address() }
+// URL is the agent's base URL, once it is started: "http://127.0.0.1:5051", or
+// https with TLS.
+func (a *Agent) URL() string {
+	if a.tls != nil {
+		return "https://" + a.address()
+	}
+	return "http://" + a.address()
+}
 
 func (a *Agent) address() string {
 	return net.JoinHostPort(a.ip, strconv.Itoa(int(a.info.GetPort())))
@@ -292,6 +325,7 @@ func (a *Agent) end(why error) {
 		// Not from here: the loop may be the caller.
 		go func() {
 			a.server.Close()
+			a.socket.close()
 			a.work.Wait()
 			a.dropAll()
 			a.store.Close()

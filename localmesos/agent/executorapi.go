@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	xexec "github.com/mesos/mesos-go/api/v1/lib/executor"
@@ -13,6 +15,11 @@ import (
 
 // executorAPI is the v1 executor API.
 func (a *Agent) executorAPI(w http.ResponseWriter, r *http.Request) {
+	who, problem := a.tokens.authenticate(r.Header)
+	if problem != "" {
+		unauthorized(w, problem)
+		return
+	}
 	call := &xexec.Call{}
 	present, e := wire.ReadCall(w, r, call)
 	if e == nil {
@@ -34,7 +41,7 @@ func (a *Agent) executorAPI(w http.ResponseWriter, r *http.Request) {
 	var stream *wire.Stream
 	ok := a.loop.do(r.Context(), func() {
 		a.master.hold = call.Type == xexec.Call_UPDATE
-		stream, e = a.executorCall(call, mt)
+		stream, e = a.executorCall(call, mt, who)
 		a.master.hold = false
 		if r.Context().Err() != nil {
 			a.flushHeld()
@@ -80,27 +87,54 @@ func validateCall(c *xexec.Call, present wire.Present) *wire.Error {
 	case c.Update == nil:
 		return expect("update")
 	}
-	s := &c.Update.Status
-	const uuidLength = 16
-	switch {
-	case s.UUID == nil:
-		return expect("uuid")
-	case len(s.UUID) != uuidLength:
-		return bad("Not a valid UUID")
-	case s.ExecutorID != nil && s.ExecutorID.Value != c.ExecutorID.Value:
-		return bad("ExecutorID in Call: %s does not match ExecutorID in TaskStatus: %s", c.ExecutorID.Value, s.ExecutorID.Value)
-	case s.Source == nil || *s.Source != mesos.SOURCE_EXECUTOR:
-		return bad("Received Call from executor %s of framework %s with invalid source, expecting 'SOURCE_EXECUTOR'",
-			c.ExecutorID.Value, c.FrameworkID.Value)
-	case s.GetState() == mesos.TASK_STAGING:
-		return bad("Received TASK_STAGING from executor %s of framework %s which is not allowed",
-			c.ExecutorID.Value, c.FrameworkID.Value)
+	if text := validateStatus(c, &c.Update.Status); text != "" {
+		return bad("%s", text)
 	}
 	return nil
 }
 
+// validateStatus says what is wrong with a status of an executor, or nothing.
+func validateStatus(c *xexec.Call, s *mesos.TaskStatus) string {
+	const uuidLength = 16
+	switch {
+	case s.UUID == nil:
+		return "Expecting 'uuid' to be present"
+	case len(s.UUID) != uuidLength:
+		return "Not a valid UUID"
+	case s.ExecutorID != nil && s.ExecutorID.Value != c.ExecutorID.Value:
+		return fmt.Sprintf("ExecutorID in Call: %s does not match ExecutorID in TaskStatus: %s", c.ExecutorID.Value, s.ExecutorID.Value)
+	case s.Source == nil || *s.Source != mesos.SOURCE_EXECUTOR:
+		return fmt.Sprintf("Received Call from executor %s of framework %s with invalid source, expecting 'SOURCE_EXECUTOR'",
+			c.ExecutorID.Value, c.FrameworkID.Value)
+	case s.GetState() == mesos.TASK_STAGING:
+		return fmt.Sprintf("Received TASK_STAGING from executor %s of framework %s which is not allowed",
+			c.ExecutorID.Value, c.FrameworkID.Value)
+	}
+	return ""
+}
+
+// validateUnacknowledged says what is wrong with the updates that an executor
+// brings along, or nothing. Apache Mesos looks at none of them and dies of a
+// bad uuid.
+func validateUnacknowledged(c *xexec.Call) string {
+	for i := range c.Subscribe.UnacknowledgedUpdates {
+		s := &c.Subscribe.UnacknowledgedUpdates[i].Status
+		if text := validateStatus(c, s); text != "" {
+			return fmt.Sprintf("Invalid unacknowledged update of task '%s': %s", s.TaskID.Value, text)
+		}
+	}
+	return ""
+}
+
+// errRecovering is the answer to what must wait until executors had their time
+// to come back: the agent cannot tell yet what is here.
+var errRecovering = wire.Errorf(http.StatusServiceUnavailable, "Agent has not finished recovery")
+
 // executorCall acts on a call. It returns the stream of a SUBSCRIBE.
-func (a *Agent) executorCall(c *xexec.Call, mt wire.MediaType) (*wire.Stream, *wire.Error) {
+func (a *Agent) executorCall(c *xexec.Call, mt wire.MediaType, who claims) (*wire.Stream, *wire.Error) {
+	if c.Type != xexec.Call_SUBSCRIBE && !a.master.recovered {
+		return nil, errRecovering
+	}
 	fw := a.frameworks[c.FrameworkID.Value]
 	if fw == nil {
 		return nil, wire.Errorf(http.StatusBadRequest, "Framework cannot be found")
@@ -109,12 +143,24 @@ func (a *Agent) executorCall(c *xexec.Call, mt wire.MediaType) (*wire.Stream, *w
 	if e == nil {
 		return nil, wire.Errorf(http.StatusBadRequest, "Executor cannot be found")
 	}
+	if err := who.mayActFor(e); err != nil {
+		return nil, wire.Errorf(http.StatusForbidden, "%s", err.Error())
+	}
+	if c.Type != xexec.Call_SUBSCRIBE && e.state == registering {
+		return nil, wire.Errorf(http.StatusForbidden, "Executor is not subscribed")
+	}
 	switch c.Type {
 	case xexec.Call_SUBSCRIBE:
 		stream := wire.NewStream(mt)
-		if err := a.subscribe(e, c.Subscribe, stream); err != nil {
-			return nil, err
+		if text := validateUnacknowledged(c); text != "" {
+			// Not an answer of its own: whoever may subscribe gets a stream, and the
+			// executor's library hands an ERROR to the program.
+			a.log.Warn("an executor is refused", "executor", e.key(), "error", text)
+			stream.Send(&xexec.Event{Type: xexec.Event_ERROR, Error: &xexec.Event_Error{Message: text}})
+			stream.Close()
+			return stream, nil
 		}
+		a.subscribe(e, c.Subscribe, stream)
 		return stream, nil
 	case xexec.Call_UPDATE:
 		if err := a.executorUpdate(e, c.Update.Status); err != nil {
@@ -132,7 +178,7 @@ func (a *Agent) executorCall(c *xexec.Call, mt wire.MediaType) (*wire.Stream, *w
 }
 
 // subscribe takes an executor up, for the first time or again.
-func (a *Agent) subscribe(e *executor, s *xexec.Call_Subscribe, stream *wire.Stream) *wire.Error {
+func (a *Agent) subscribe(e *executor, s *xexec.Call_Subscribe, stream *wire.Stream) {
 	if e.fw.ending || !e.step(subscribes) {
 		// It may be one that was asked to end before it was there.
 		a.log.Info("an executor subscribes that is to end", "executor", e.key(), "state", e.state)
@@ -141,7 +187,7 @@ func (a *Agent) subscribe(e *executor, s *xexec.Call_Subscribe, stream *wire.Str
 			e.stream.Close()
 		}
 		e.stream = stream
-		return nil
+		return
 	}
 	if e.stopWait != nil {
 		e.stopWait()
@@ -152,6 +198,7 @@ func (a *Agent) subscribe(e *executor, s *xexec.Call_Subscribe, stream *wire.Str
 		e.stream.Close()
 	}
 	e.stream, e.awaited = stream, false
+	a.beat(e, stream)
 	if !e.subscribed {
 		e.subscribed = true
 		if err := a.saveExecutor(e); err != nil {
@@ -178,7 +225,24 @@ func (a *Agent) subscribe(e *executor, s *xexec.Call_Subscribe, stream *wire.Str
 		a.log.Info("an executor that never got a task is shut down", "executor", e.key())
 		a.shutdownExecutor(e)
 	}
-	return nil
+}
+
+// heartbeatInterval lies between two HEARTBEAT events of an executor, as in
+// Apache Mesos; the first comes that long after SUBSCRIBED. They only keep
+// connections open that something in between would drop.
+const heartbeatInterval = 30 * time.Minute
+
+// beat sends heartbeats for as long as the stream is the executor's.
+func (a *Agent) beat(e *executor, s *wire.Stream) {
+	if e.stopBeat != nil {
+		e.stopBeat()
+	}
+	e.stopBeat = a.after(heartbeatInterval, func() {
+		if e.stream == s {
+			a.send(e, &xexec.Event{Type: xexec.Event_HEARTBEAT})
+			a.beat(e, s)
+		}
+	})
 }
 
 // settleUnknown deals with the tasks that the executor should have and does

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,14 +8,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"tandem/localmesos/fault"
 	"tandem/localmesos/internal/flags"
+	"tandem/localmesos/internal/ssl"
 )
 
 // Flags configure an agent; names and meanings are those of Apache Mesos's
@@ -48,10 +45,41 @@ type Flags struct {
 	ExecutorShutdownGracePeriod time.Duration
 	// RecoveryTimeout is how long executors wait for an agent that is away.
 	RecoveryTimeout time.Duration
+	// Recover is what becomes of an earlier agent's executors: RecoverReconnect or
+	// RecoverCleanup.
+	Recover string
+	// Strict makes a damaged checkpoint an error of Start. Otherwise it is set
+	// aside, and the agent goes on without what it told.
+	Strict bool
+	// AuthenticateHTTPExecutors refuses executors without a valid token.
+	AuthenticateHTTPExecutors bool
+	// JWTSecretKey is the path of a file with the key of the tokens; with it
+	// executors get tokens, asked for or not.
+	JWTSecretKey string
+	// HTTPExecutorDomainSockets has executors connect to a unix socket.
+	HTTPExecutorDomainSockets bool
+	// DomainSocketLocation is its path, shorter than 108 bytes; by default it is
+	// "agent.sock" in WorkDir.
+	DomainSocketLocation string
+	// SSL are libprocess's variables LIBPROCESS_SSL_ENABLED, ..._CERT_FILE,
+	// ..._KEY_FILE and so on, as in docs/ssl.md of Apache Mesos. Nil is plain HTTP:
+	// the process's own environment is not looked at here.
+	SSL map[string]string
 	// SwitchUser runs executors as the user that the framework asks for.
 	SwitchUser bool
 	// FetcherStallTimeout is how long a download may make no progress.
 	FetcherStallTimeout time.Duration
+	// FetcherCacheDir is where the files of URIs with "cache" are kept while the
+	// agent lives; by default below WorkDir.
+	FetcherCacheDir string
+	// FetcherCacheSize bounds them, in bytes; 0 turns the cache off.
+	FetcherCacheSize int64
+	// GCDelay is how long a sandbox stays, at most, after its executor's end.
+	GCDelay time.Duration
+	// GCDiskHeadroom is the part of the disk, from 0 to 1, that is to stay free.
+	GCDiskHeadroom float64
+	// DiskWatchInterval is how often the disk is looked at.
+	DiskWatchInterval time.Duration
 	// ExecutorEnvironment is what every executor gets beside the MESOS_
 	// variables. Nothing else of the agent's own environment is passed on.
 	ExecutorEnvironment map[string]string
@@ -68,6 +96,14 @@ type Flags struct {
 	Logger *slog.Logger
 }
 
+// What can become of an earlier agent's executors.
+const (
+	// RecoverReconnect waits for them.
+	RecoverReconnect = "reconnect"
+	// RecoverCleanup ends them and then the agent, whose id is given up.
+	RecoverCleanup = "cleanup"
+)
+
 // MaxReregistrationTimeout is Apache Mesos's limit of executor_reregistration_timeout.
 const MaxReregistrationTimeout = 15 * time.Second
 
@@ -83,75 +119,16 @@ func DefaultFlags() Flags {
 		ExecutorReregistrationTimeout: 2 * time.Second,
 		ExecutorShutdownGracePeriod:   5 * time.Second,
 		RecoveryTimeout:               15 * time.Minute,
+		Recover:                       RecoverReconnect,
 		SwitchUser:                    true,
 		FetcherStallTimeout:           time.Minute,
+		FetcherCacheSize:              2 << 30,
+		GCDelay:                       7 * 24 * time.Hour,
+		GCDiskHeadroom:                0.1,
+		DiskWatchInterval:             time.Minute,
 		CgroupsRoot:                   "mesos",
 	}
 }
-
-// ignored are flags of Apache Mesos's agent that have no meaning here. They are
-// taken, so that existing command lines work, and named once in the log.
-var ignored = map[string]string{
-	"launcher_dir":                 "there are no helper programs",
-	"launcher":                     "executors are kept together by cgroup where possible, by session elsewhere",
-	"containerizers":               "there is one kind of container: a process tree",
-	"isolation":                    "resources are accounted, not enforced",
-	"runtime_dir":                  "all state is below work_dir",
-	"docker":                       "tasks with a Docker container need an executor that runs it",
-	"image_providers":              "there are no container images",
-	"systemd_enable_support":       "executors are not put below systemd",
-	"registration_backoff_factor":  "the agent registers at once",
-	"fetcher_cache_dir":            "there is no fetcher cache",
-	"fetcher_cache_size":           "there is no fetcher cache",
-	"gc_delay":                     "sandboxes stay until the work directory is removed",
-	"disk_watch_interval":          "disk usage is not watched",
-	"hadoop_home":                  "hdfs URIs are not supported",
-	"frameworks_home":              "relative URIs are refused",
-	"logging_level":                "use the program's own logging flags",
-	"log_dir":                      "the log goes to standard error",
-	"recover":                      "the agent always reconnects with its executors",
-	"strict":                       "damaged checkpoints are set aside",
-	"reconfiguration_policy":       "resources and attributes must stay as they are",
-	"authenticate_http_executors":  "there is no authentication on one machine",
-	"authenticate_http_readonly":   "there is no authentication on one machine",
-	"authenticate_http_readwrite":  "there is no authentication on one machine",
-	"cgroups_enable_cfs":           "resources are accounted, not enforced",
-	"http_heartbeat_interval":      "executors get no heartbeats within a day",
-	"agent_features":               "the capabilities are fixed",
-	"enforce_container_disk_quota": "resources are accounted, not enforced",
-}
-
-// Register defines the flags on a set, with the values in f as defaults. Both
-// spellings work, --work_dir and --work-dir.
-func (f *Flags) Register(set *pflag.FlagSet) {
-	set.SetNormalizeFunc(flags.Normalize)
-	set.StringVar(&f.IP, "ip", f.IP, "IP address to listen on and to advertise")
-	set.IntVar(&f.Port, "port", f.Port, "port to listen on; 0 draws a free one")
-	set.StringVar(&f.Hostname, "hostname", f.Hostname, "host name to advertise (default: that of the machine)")
-	set.StringVar(&f.Master, "master", f.Master, "address of the master: host:port or URL")
-	set.StringVar(&f.WorkDir, "work_dir", f.WorkDir, "directory for sandboxes and checkpoints; keep it across restarts")
-	set.StringVar(&f.Resources, "resources", f.Resources, `resources to offer: "cpus:4;mem:4096;disk:10240;ports:[31000-32000]", JSON or file:// (default: detected)`)
-	set.StringVar(&f.DefaultRole, "default_role", f.DefaultRole, "role of resources that name none")
-	set.StringVar(&f.Attributes, "attributes", f.Attributes, `attributes of the machine: "zone:a;rack:r1;slots:4;window:[1-5]"`)
-	flags.DurationVar(set, &f.ExecutorRegistrationTimeout, "executor_registration_timeout", "how long a new executor may take to subscribe")
-	flags.DurationVar(set, &f.ExecutorReregistrationTimeout, "executor_reregistration_timeout", "how long executors may take to subscribe again after a restart of the agent (at most 15secs)")
-	flags.DurationVar(set, &f.ExecutorShutdownGracePeriod, "executor_shutdown_grace_period", "time between an executor's SHUTDOWN and its SIGKILL")
-	flags.DurationVar(set, &f.RecoveryTimeout, "recovery_timeout", "how long executors wait for an agent that is away")
-	flags.DurationVar(set, &f.FetcherStallTimeout, "fetcher_stall_timeout", "how long a download may make no progress")
-	set.BoolVar(&f.SwitchUser, "switch_user", f.SwitchUser, "run executors as the user that the framework asks for")
-	set.Var(noSwitch{set: &f.SwitchUser}, "no_switch_user", "run executors as the agent's own user")
-	set.Lookup("no_switch_user").NoOptDefVal = "true"
-	set.Var(&environment{&f.ExecutorEnvironment}, "executor_environment_variables", "JSON object (or path of one) with variables for every executor")
-	set.StringVar(&f.CgroupsRoot, "cgroups_root", f.CgroupsRoot, "name of the cgroup below which containers are kept together")
-	for name, why := range ignored {
-		flags.Ignore(set, name, why)
-	}
-	flags.Ignore(set, "no_systemd_enable_support", ignored["systemd_enable_support"])
-}
-
-// Ignored names the flags in the set that were given and have no meaning here,
-// each with the reason.
-func Ignored(set *pflag.FlagSet) []string { return flags.Ignored(set) }
 
 // Validate returns everything that is wrong with the flags.
 func (f *Flags) Validate() error {
@@ -180,12 +157,40 @@ func (f *Flags) Validate() error {
 		"executor_shutdown_grace_period":  f.ExecutorShutdownGracePeriod,
 		"recovery_timeout":                f.RecoveryTimeout,
 		"fetcher_stall_timeout":           f.FetcherStallTimeout,
+		"gc_delay":                        f.GCDelay,
+		"disk_watch_interval":             f.DiskWatchInterval,
 	} {
 		if d <= 0 {
 			bad("%s: %s is not positive", name, flags.FormatDuration(d))
 		}
 	}
+	if f.Recover != RecoverReconnect && f.Recover != RecoverCleanup {
+		bad("recover: %q is neither %q nor %q", f.Recover, RecoverReconnect, RecoverCleanup)
+	}
+	if f.AuthenticateHTTPExecutors && f.JWTSecretKey == "" {
+		bad("jwt_secret_key: missing; it must be given with authenticate_http_executors, the path of a file with a secret")
+	}
+	if f.GCDiskHeadroom < 0 || f.GCDiskHeadroom > 1 {
+		bad("gc_disk_headroom: %v is not between 0 and 1", f.GCDiskHeadroom)
+	}
+	if f.FetcherCacheSize < 0 {
+		bad("fetcher_cache_size: %d is negative; give 0 to turn the cache off", f.FetcherCacheSize)
+	}
+	if n := len(f.socketPath()); f.HTTPExecutorDomainSockets && n >= maxSocketPath {
+		bad("domain_socket_location: %q has %d bytes, a socket's path less than %d; give a shorter one", f.socketPath(), n, maxSocketPath)
+	}
 	return errors.Join(errs...)
+}
+
+// maxSocketPath is the size of sun_path in unix(7), with the zero at its end.
+const maxSocketPath = 108
+
+// socketPath is where executors find the agent's unix socket.
+func (f *Flags) socketPath() string {
+	if f.DomainSocketLocation != "" {
+		return f.DomainSocketLocation
+	}
+	return filepath.Join(f.WorkDir, "agent.sock")
 }
 
 // masterURL is the base URL of the master, without a path.
@@ -195,17 +200,22 @@ func (f *Flags) masterURL() (string, error) {
 		return "", fmt.Errorf("master: %q: the embedded agent finds no master by ZooKeeper or file; give host:port", text)
 	}
 	if !strings.Contains(text, "://") {
-		text = "http://" + text
+		// As libprocess does: with TLS here, there is TLS there.
+		if ssl.Enabled(f.SSL) {
+			text = "https://" + text
+		} else {
+			text = "http://" + text
+		}
 	}
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" || u.Hostname() == "" {
-		return "", fmt.Errorf("master: %q is not host:port or a http URL", f.Master)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return "", fmt.Errorf("master: %q is not host:port or a URL of http or https", f.Master)
 	}
 	host := u.Host
 	if u.Port() == "" {
 		host = net.JoinHostPort(u.Hostname(), "5050")
 	}
-	return "http://" + host, nil
+	return u.Scheme + "://" + host, nil
 }
 
 // defaultCommandExecutor is this program in its hidden mode.
@@ -215,41 +225,4 @@ func defaultCommandExecutor() ([]string, error) {
 		return nil, fmt.Errorf("finding this program's path: %w", err)
 	}
 	return []string{self, "mesos", "command-executor"}, nil
-}
-
-// noSwitch is Mesos's --no-switch_user.
-type noSwitch struct{ set *bool }
-
-func (n noSwitch) String() string { return strconv.FormatBool(n.set != nil && !*n.set) }
-func (n noSwitch) Type() string   { return "bool" }
-func (n noSwitch) Set(text string) error {
-	no, err := strconv.ParseBool(text)
-	if err == nil {
-		*n.set = !no
-	}
-	return err
-}
-
-// environment is a JSON object of strings, or the path of a file with one.
-type environment struct{ to *map[string]string }
-
-func (e *environment) String() string { return "" }
-func (e *environment) Type() string   { return "json" }
-func (e *environment) Set(text string) error {
-	if path, ok := strings.CutPrefix(text, "file://"); ok || filepath.IsAbs(text) {
-		if !ok {
-			path = text
-		}
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return fmt.Errorf("executor_environment_variables: %w", err)
-		}
-		text = string(b)
-	}
-	var m map[string]string
-	if err := json.Unmarshal([]byte(text), &m); err != nil {
-		return fmt.Errorf("executor_environment_variables: not a JSON object of texts: %w", err)
-	}
-	*e.to = m
-	return nil
 }

@@ -26,13 +26,9 @@ func (a *Agent) handler() http.Handler {
 		"/files/download":     a.downloadFile,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		path := r.URL.Path
-		if rest, ok := strings.CutPrefix(path, "/slave(1)"); ok {
-			path = rest
-		}
-		path = strings.TrimSuffix(path, "/")
+		path := routeOf(r)
 		switch h := get[path]; {
-		case path == "/api/v1/executor":
+		case path == executorPath:
 			a.executorAPI(w, r)
 		case path == "/api/v1" || strings.HasPrefix(path, "/api/v1/"):
 			a.operatorAPI(w, r)
@@ -46,6 +42,18 @@ func (a *Agent) handler() http.Handler {
 			h(w, r)
 		}
 	})
+}
+
+// executorPath is the executor API's.
+const executorPath = "/api/v1/executor"
+
+// routeOf is a request's path without what may be there or not.
+func routeOf(r *http.Request) string {
+	path := r.URL.Path
+	if rest, ok := strings.CutPrefix(path, "/slave(1)"); ok {
+		path = rest
+	}
+	return strings.TrimSuffix(path, "/")
 }
 
 func writeJSON(w http.ResponseWriter, r *http.Request, v any) {

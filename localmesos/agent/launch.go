@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
+	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
@@ -30,9 +30,17 @@ func (a *Agent) launch(e *executor) {
 		a.launchFailed(e, err)
 		return
 	}
+	token, err := a.tokens.issue(e.fw.id, e.id, e.run.Container)
+	if err != nil {
+		a.launchFailed(e, err)
+		return
+	}
+	if u != nil {
+		a.socket.admit(u.UID)
+	}
 	ctx, cancel := context.WithCancel(a.ctx)
 	e.cancel = cancel
-	job := a.jobOf(e, u)
+	job := a.jobOf(e, u, token)
 	a.log.Info("starting an executor", "executor", e.key(), "container", e.run.Container)
 	a.work.Go(func() {
 		defer cancel()
@@ -55,10 +63,10 @@ type job struct {
 	started func(pid int)
 }
 
-func (a *Agent) jobOf(e *executor, u *container.User) *job {
+func (a *Agent) jobOf(e *executor, u *container.User, token string) *job {
 	cmd := e.info.GetCommand()
 	j := &job{a: a, run: e.run,
-		spec:  container.Spec{ID: e.run.Container, Dir: e.directory, User: u, Env: a.environment(e)},
+		spec:  container.Spec{ID: e.run.Container, Dir: e.directory, User: u, Env: a.environment(e, token)},
 		fetch: fetch.Job{Dir: e.directory, User: u, StallTimeout: a.flags.FetcherStallTimeout}, started: func(pid int) { e.pid = pid }}
 	if cmd == nil || cmd.GetShell() {
 		j.spec.Program, j.spec.Args = "/bin/sh", []string{"sh", "-c", cmd.GetValue()}
@@ -157,12 +165,21 @@ func (a *Agent) launchFailed(e *executor, err error) {
 	a.exited(e, container.StatusKilled)
 }
 
+// reapInterval is how long the end of an executor stays unnoticed. The kernel
+// tells it at once, but Apache Mesos's agent finds ended processes by a poll,
+// every 100 ms with up to 50 of them (libprocess, src/reap.cpp). Frameworks
+// depend on it without knowing: whoever tears down right after the last
+// acknowledgement, which is what lets a well-behaved executor exit, gets no
+// FAILURE for that executor there, and must get none here.
+const reapInterval = 100 * time.Millisecond
+
 // watch waits beside the loop for the end of an executor's process, and then
 // ends what it left behind.
 func (a *Agent) watch(e *executor) {
 	c, id := e.container, e.run.Container
 	a.work.Go(func() {
 		s, err := c.Wait(a.ctx)
+		a.pause(reapInterval)
 		if a.ctx.Err() != nil {
 			return
 		}
@@ -189,44 +206,4 @@ func (a *Agent) discard(c *container.Container, id string) {
 		a.log.Error("a container's record is left", "container", id, "error", err)
 	}
 	c.Close()
-}
-
-// environment is what an executor gets, and all that it gets.
-func (a *Agent) environment(e *executor) []string {
-	zeroOrOne := map[bool]string{false: "0", true: "1"}
-	env := map[string]string{"LIBPROCESS_IP": a.ip, "PATH": container.DefaultPath}
-	for k, v := range a.flags.ExecutorEnvironment {
-		env[k] = v
-	}
-	for k, v := range map[string]string{
-		"LIBPROCESS_PORT":                      "0",
-		"MESOS_AGENT_ENDPOINT":                 a.address(),
-		"MESOS_CHECKPOINT":                     zeroOrOne[e.fw.checkpoint()],
-		"MESOS_DIRECTORY":                      e.directory,
-		"MESOS_EXECUTOR_ID":                    e.id,
-		"MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD": flags.FormatDuration(e.grace(a.flags)),
-		"MESOS_FRAMEWORK_ID":                   e.fw.id,
-		"MESOS_HTTP_COMMAND_EXECUTOR":          "0",
-		"MESOS_SANDBOX":                        e.directory,
-		"MESOS_SLAVE_ID":                       a.id(),
-		"MESOS_SLAVE_PID":                      a.pid(),
-	} {
-		env[k] = v
-	}
-	if e.fw.checkpoint() {
-		env["MESOS_RECOVERY_TIMEOUT"] = flags.FormatDuration(a.flags.RecoveryTimeout)
-		env["MESOS_SUBSCRIPTION_BACKOFF_MAX"] = flags.FormatDuration(a.flags.ExecutorReregistrationTimeout)
-	}
-	for _, v := range e.info.GetCommand().GetEnvironment().GetVariables() {
-		if v.GetType() != mesos.Environment_Variable_SECRET {
-			env[v.Name] = v.GetValue()
-		}
-	}
-	out := make([]string, 0, len(env))
-	for k, v := range env {
-		if k != "" && !strings.ContainsAny(k, "=\x00") && !strings.ContainsRune(v, 0) {
-			out = append(out, k+"="+v)
-		}
-	}
-	return out
 }

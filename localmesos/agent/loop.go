@@ -106,6 +106,16 @@ func (a *Agent) after(d time.Duration, f func()) (stop func()) {
 	return func() { stopped = true; halt() }
 }
 
+// pause waits beside the loop for d, or until the agent ends.
+func (a *Agent) pause(d time.Duration) {
+	over := make(chan struct{})
+	defer a.clock.AfterFunc(d, func() { close(over) })()
+	select {
+	case <-over:
+	case <-a.ctx.Done():
+	}
+}
+
 // loopClock gives the update manager timers whose functions run in the loop.
 type loopClock struct{ a *Agent }
 

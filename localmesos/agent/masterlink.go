@@ -14,6 +14,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"tandem/internal/version"
+	"tandem/localmesos/internal/ssl"
 	"tandem/localmesos/internal/wire"
 	"tandem/localmesos/link"
 )
@@ -53,7 +54,13 @@ func (a *Agent) connect() {
 		a.end(err) // Validate let no such flag pass
 		return
 	}
-	client := &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 2, DialContext: a.faults.DialContext}}
+	tlsConfig, err := ssl.Client(a.flags.SSL)
+	if err != nil {
+		a.end(err) // New let no such flag pass
+		return
+	}
+	client := &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 2,
+		DialContext: a.faults.DialContext, TLSClientConfig: tlsConfig}}
 	defer client.CloseIdleConnections()
 	pause := connectMin
 	lost := false

@@ -56,6 +56,7 @@ type executor struct {
 	termination *termination       // what its tasks are told when it is gone
 	stopWait    func()             // timer of the (re)registration
 	stopGrace   func()             // timer of the grace period
+	stopBeat    func()             // timer of the next heartbeat
 	onExit      []func()
 }
 
@@ -216,12 +217,12 @@ func (e *executor) grace(f Flags) time.Duration {
 }
 
 func (e *executor) stopTimers() {
-	for _, stop := range []func(){e.stopWait, e.stopGrace} {
+	for _, stop := range []func(){e.stopWait, e.stopGrace, e.stopBeat} {
 		if stop != nil {
 			stop()
 		}
 	}
-	e.stopWait, e.stopGrace = nil, nil
+	e.stopWait, e.stopGrace, e.stopBeat = nil, nil, nil
 }
 
 // findTask returns the task of a framework that is not history, if any has it.
