@@ -2,16 +2,10 @@ package wire
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
-
-	"github.com/gogo/protobuf/proto"
 )
-
-// MaxBody is the largest request body that is read, in bytes.
-const MaxBody = 64 << 20
 
 // Error is an answer other than 200 or 202: a status and a plain text.
 type Error struct {
@@ -39,10 +33,7 @@ func (e *Error) Write(w http.ResponseWriter) {
 
 // Text answers with a plain text.
 func Text(w http.ResponseWriter, status int, text string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
-	w.WriteHeader(status)
-	_, _ = io.WriteString(w, text)
+	Body(w, status, "text/plain; charset=utf-8", []byte(text))
 }
 
 // Accepted answers 202 without a body.
@@ -76,27 +67,24 @@ func RequestType(h http.Header) (MediaType, *Error) {
 
 // ResponseType is the media type that the client wants; JSON when it takes both.
 func ResponseType(h http.Header) (MediaType, *Error) {
-	accept := strings.Join(h.Values("Accept"), ",")
+	values := h.Values("Accept")
 	for _, mt := range []MediaType{JSON, Protobuf} {
-		if accepts(accept, mt) {
+		if len(values) == 0 || accepts(strings.Join(values, ","), mt) {
 			return mt, nil
 		}
 	}
 	return "", Errorf(http.StatusNotAcceptable, "Expecting 'Accept' to allow '%s' or '%s'", Protobuf, JSON)
 }
 
-// accepts follows RFC 2616, section 14.1, as far as Mesos does: no header
-// takes everything, q=0 refuses, and the most specific range decides.
+// accepts follows RFC 2616, section 14.1, as far as Mesos does: q=0 refuses,
+// and the most specific range decides.
 func accepts(header string, mt MediaType) bool {
-	if strings.TrimSpace(header) == "" {
-		return true
-	}
 	major, _, _ := strings.Cut(string(mt), "/")
 	best, allowed := 0, false
 	for part := range strings.SplitSeq(header, ",") {
 		name, params, _ := strings.Cut(part, ";")
 		rank := 0
-		switch strings.TrimSpace(name) {
+		switch strings.ToLower(strings.TrimSpace(name)) {
 		case string(mt):
 			rank = 3
 		case major + "/*":
@@ -114,30 +102,9 @@ func accepts(header string, mt MediaType) bool {
 func refused(params string) bool {
 	for p := range strings.SplitSeq(params, ";") {
 		if key, value, ok := strings.Cut(strings.TrimSpace(p), "="); ok && key == "q" {
-			q, err := strconv.ParseFloat(value, 64)
-			return err == nil && q == 0
+			q, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			return err != nil || !(q > 0)
 		}
 	}
 	return false
-}
-
-// ReadCall reads a POST's body into m, after the checks of method, type and
-// form in the order in which Mesos makes them.
-func ReadCall(w http.ResponseWriter, r *http.Request, m proto.Message) (Present, *Error) {
-	if e := Method(r); e != nil {
-		return nil, e
-	}
-	mt, e := RequestType(r.Header)
-	if e != nil {
-		return nil, e
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
-	if err != nil {
-		return nil, Errorf(http.StatusBadRequest, "Failed to read the body: %v", err)
-	}
-	present, err := Unmarshal(mt, body, m)
-	if err != nil {
-		return nil, Errorf(http.StatusBadRequest, "%s", err.Error())
-	}
-	return present, nil
 }

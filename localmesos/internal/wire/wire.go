@@ -9,6 +9,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/gogo/protobuf/proto"
 )
@@ -54,7 +55,7 @@ func Unmarshal(mt MediaType, data []byte, m proto.Message) (Present, error) {
 		if err != nil {
 			return nil, wording("Failed to parse body into %s protobuf", name)
 		}
-		if err := proto.Unmarshal(data, m); err != nil {
+		if err := proto.Unmarshal(data, m); err != nil || !dropUnnamed(reflect.ValueOf(m).Elem()) {
 			return nil, wording("Failed to parse body into %s protobuf", name)
 		}
 		return present, nil
