@@ -15,6 +15,8 @@ func (t *TaskSpec) clone() *TaskSpec {
 		k.Args = slices.Clone(k.Args)
 		k.Parameters = slices.Clone(k.Parameters)
 		k.Volumes = slices.Clone(k.Volumes)
+		k.Capabilities.Add = slices.Clone(k.Capabilities.Add)
+		k.Capabilities.Drop = slices.Clone(k.Capabilities.Drop)
 		c.Container = &k
 	}
 	if t.Process != nil {

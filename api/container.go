@@ -24,16 +24,30 @@ type Container struct {
 	ImagePullUser   string `json:"imagePullUser,omitempty"`
 	ImagePullPasswd string `json:"imagePullPasswd,omitempty" secret:"true"`
 	// ImagePullPolicy is Always, IfNotPresent (default) or Never.
-	ImagePullPolicy string        `json:"imagePullPolicy,omitempty"`
-	Privileged      bool          `json:"privileged,omitempty"`
-	WorkingDir      string        `json:"workingDir,omitempty"`
-	Env             []EnvVar      `json:"env,omitempty"`
-	Ports           []Port        `json:"ports,omitempty"`
-	HealthChecks    []HealthCheck `json:"healthChecks,omitempty"`
-	Resources       Resources     `json:"resources,omitzero"`
-	Volumes         []Volume      `json:"volumes,omitempty"`
-	ConfigMaps      []ConfigRef   `json:"configmaps,omitempty"`
-	Secrets         []SecretRef   `json:"secrets,omitempty"`
+	ImagePullPolicy string `json:"imagePullPolicy,omitempty"`
+	Privileged      bool   `json:"privileged,omitempty"`
+	// User is what the container runs as, name or number, perhaps with :group;
+	// empty means the image's own user.
+	User string `json:"user,omitempty"`
+	// Init runs a small init as the first process, which reaps orphans and
+	// passes signals on.
+	Init bool `json:"init,omitempty"`
+	// ReadOnlyRoot makes the image's file system read-only; volumes stay as they are.
+	ReadOnlyRoot bool `json:"readOnlyRoot,omitempty"`
+	// PidsLimit is the most processes and threads; 0 means no limit.
+	PidsLimit    int64        `json:"pidsLimit,omitempty"`
+	Capabilities Capabilities `json:"capabilities,omitzero"`
+	// Cpuset gives the container whole CPUs of the agent for itself, as many as
+	// resources.requests.cpu, which must then be a whole number.
+	Cpuset       bool          `json:"cpuset,omitempty"`
+	WorkingDir   string        `json:"workingDir,omitempty"`
+	Env          []EnvVar      `json:"env,omitempty"`
+	Ports        []Port        `json:"ports,omitempty"`
+	HealthChecks []HealthCheck `json:"healthChecks,omitempty"`
+	Resources    Resources     `json:"resources,omitzero"`
+	Volumes      []Volume      `json:"volumes,omitempty"`
+	ConfigMaps   []ConfigRef   `json:"configmaps,omitempty"`
+	Secrets      []SecretRef   `json:"secrets,omitempty"`
 }
 
 // Parameter is one docker-like option.

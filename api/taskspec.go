@@ -71,6 +71,13 @@ type ContainerTask struct {
 	WorkingDir string   `json:"workingDir,omitempty"`
 	Hostname   string   `json:"hostname,omitempty"`
 	Privileged bool     `json:"privileged,omitempty"`
+	// User, Init, ReadOnlyRoot, PidsLimit, Capabilities and Cpuset are those of Container.
+	User         string       `json:"user,omitempty"`
+	Init         bool         `json:"init,omitempty"`
+	ReadOnlyRoot bool         `json:"readOnlyRoot,omitempty"`
+	PidsLimit    int64        `json:"pidsLimit,omitempty"`
+	Capabilities Capabilities `json:"capabilities,omitzero"`
+	Cpuset       bool         `json:"cpuset,omitempty"`
 	// PullPolicy is Always, IfNotPresent or Never.
 	PullPolicy   string            `json:"pullPolicy,omitempty"`
 	RegistryUser string            `json:"registryUser,omitempty"`

@@ -3,9 +3,11 @@ package container
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"math"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,6 +35,8 @@ type compiled struct {
 	// dirs are the host directories to make where they are missing.
 	dirs []string
 	host bool
+	// cpus is how many CPUs the container is to have for itself.
+	cpus int
 }
 
 // compile turns a task into a request; join is the id of the container whose
@@ -53,6 +57,7 @@ func (r *Runtime) compile(t *executor.Task, join string) (*compiled, error) {
 		AttachStderr: true,
 		HostConfig:   engine.HostConfig{Privileged: c.Privileged, LogConfig: logConfig},
 	}}
+	rights(&errs, c, &out.spec)
 	params := parseParameters(&errs, c.Parameters)
 	out.spec.HostConfig.Ulimits = params.ulimits
 	out.spec.HostConfig.ShmSize = params.shmSize
@@ -60,6 +65,12 @@ func (r *Runtime) compile(t *executor.Task, join string) (*compiled, error) {
 	out.spec.HostConfig.IpcMode = params.ipc
 	r.network(&errs, t, out, params, join)
 	resources(&errs, s, &out.spec.HostConfig)
+	if c.Cpuset {
+		var whole bool
+		if out.cpus, whole = wholeCPUs(s.Requests.CPUs); !whole {
+			errs.Add("requests.cpus", s.Requests.CPUs, "must be a whole number of CPUs, 1 or more, for a container with cpuset")
+		}
+	}
 	r.volumes(&errs, t, out)
 	return out, errs.Sorted()
 }
@@ -156,6 +167,43 @@ func resources(errs *api.Errors, s *api.TaskSpec, hc *engine.HostConfig) {
 	}
 	// The same value: no swap beyond the limit.
 	hc.MemorySwap = hc.Memory
+}
+
+// rights settles as whom and with what powers a container runs. Its capabilities
+// are the engine's default set without NET_RAW, by which a container can
+// pretend to be its neighbours.
+func rights(errs *api.Errors, c *api.ContainerTask, spec *engine.Spec) {
+	hc := &spec.HostConfig
+	hc.ReadonlyRootfs, hc.Init = c.ReadOnlyRoot, c.Init
+	if err := api.CheckContainerUser(c.User); err != nil {
+		errs.Add("container.user", c.User, "%s", err)
+	}
+	spec.User = c.User
+	if c.PidsLimit < 0 {
+		errs.Add("container.pidsLimit", c.PidsLimit, "must not be negative; 0 is no limit")
+	}
+	hc.PidsLimit = c.PidsLimit
+	names := func(list string, in []string) []string {
+		var out []string
+		for i, name := range in {
+			plain, err := api.Capability(name)
+			if err != nil {
+				errs.Add(fmt.Sprintf("container.capabilities.%s[%d]", list, i), name, "%s", err)
+				continue
+			}
+			out = append(out, plain)
+		}
+		return out
+	}
+	add, drop := names("add", c.Capabilities.Add), names("drop", c.Capabilities.Drop)
+	if c.Privileged {
+		return // it has them all, and the engine ignores what is added or dropped
+	}
+	const netRaw = "NET_RAW"
+	if !slices.Contains(add, netRaw) && !slices.Contains(add, api.CapabilityAll) && !slices.Contains(drop, netRaw) {
+		drop = append(drop, netRaw)
+	}
+	hc.CapAdd, hc.CapDrop = add, drop
 }
 
 // labels are the task's own, then those by which people and programs find it.

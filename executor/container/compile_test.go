@@ -50,7 +50,7 @@ func TestCompilePlain(t *testing.T) {
 			labelOwner: "0.web.test.c1.1", labelTask: "1.0.0.web.test.c1", labelTaskgroup: "0.web.test.c1.1"},
 		ExposedPorts: map[string]struct{}{"80/tcp": {}, "53/udp": {}},
 		AttachStdout: true, AttachStderr: true,
-		HostConfig: engine.HostConfig{NetworkMode: "bridge", LogConfig: logConfig,
+		HostConfig: engine.HostConfig{NetworkMode: "bridge", LogConfig: logConfig, CapDrop: []string{"NET_RAW"},
 			PortBindings: map[string][]engine.PortBinding{"80/tcp": {{HostIP: "127.0.0.2", HostPort: "31000"}}, "53/udp": {{HostIP: "127.0.0.2", HostPort: "31001"}}}},
 	}
 	if diff := cmp.Diff(want, c.spec); diff != "" {
@@ -144,7 +144,7 @@ func TestParameters(t *testing.T) {
 		t.Fatal(err)
 	}
 	no := false
-	want := engine.HostConfig{NetworkMode: "bridge", LogConfig: logConfig, IpcMode: "shareable", ShmSize: 64 << 20, OomKillDisable: &no,
+	want := engine.HostConfig{NetworkMode: "bridge", LogConfig: logConfig, IpcMode: "shareable", CapDrop: []string{"NET_RAW"}, ShmSize: 64 << 20, OomKillDisable: &no,
 		Ulimits: []engine.Ulimit{{Name: "nofile", Soft: 1024, Hard: 2048}, {Name: "core", Soft: -1, Hard: -1}}}
 	if diff := cmp.Diff(want, c.spec.HostConfig); diff != "" {
 		t.Error(diff)
@@ -188,7 +188,7 @@ func TestRefusals(t *testing.T) {
 	for path, text := range map[string]string{
 		"limits.memMB":                  "at least 6 MB",
 		"container.parameters[0].key":   `did you mean "ulimit"`,
-		"container.parameters[1].value": "nofile=1024",
+		"container.parameters[1].value": "nofile=65536",
 		"container.parameters[2].value": "number of megabytes",
 		"container.parameters[3].value": "private, shareable",
 		"container.parameters[4].key":   "is unknown",

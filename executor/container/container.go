@@ -41,6 +41,10 @@ const (
 type Record struct {
 	// Name is the container's name.
 	Name string `json:"name"`
+	// CPUs are leased to the container alone, until the record goes.
+	CPUs []int `json:"cpus,omitempty"`
+	// Files is the directory in memory that holds its files, if it has any.
+	Files string `json:"files,omitempty"`
 }
 
 // Options configure a Runtime. Only Journal is needed.
@@ -57,6 +61,9 @@ type Options struct {
 	// ExitPatience is how long to wait for an engine that does not answer when a
 	// container has ended; after that its exit code counts as unknown. 0 means 10 s.
 	ExitPatience time.Duration
+	// CPUs are those that containers may have for themselves; nil means those
+	// that this process may run on.
+	CPUs []int
 	// PullIdle is how long a pull may make no progress; 0 means 3 minutes.
 	PullIdle time.Duration
 	// Logger defaults to slog.Default.
@@ -93,6 +100,7 @@ type task struct {
 	host    bool
 	join    string
 	publish []api.TaskPort
+	files   string
 
 	// Guarded by Runtime.mu.
 

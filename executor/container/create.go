@@ -40,7 +40,7 @@ func (r *Runtime) Create(ctx context.Context, et *executor.Task) error {
 	case stopping:
 		return fmt.Errorf("task %q was stopped before it was created", et.ID)
 	}
-	if err := r.opt.Journal.Put(Kind, et.ID, Record{Name: t.name}); err != nil {
+	if err := r.record(ctx, t, c); err != nil {
 		return err
 	}
 	if err := failpoint.Inject("container/recorded"); err != nil {

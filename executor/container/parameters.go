@@ -33,9 +33,9 @@ func parseParameters(errs *api.Errors, params []api.TaskParameter) parameters {
 		var err error
 		switch p.Key {
 		case "ulimit":
-			var u engine.Ulimit
-			if u, err = parseUlimit(p.Value); err == nil {
-				out.ulimits = append(out.ulimits, u)
+			var u api.Ulimit
+			if u, err = api.ParseUlimit(p.Value); err == nil {
+				out.ulimits = append(out.ulimits, engine.Ulimit(u))
 			}
 		case "rm", "P":
 			_, err = parseBool(p.Value)
@@ -87,30 +87,6 @@ func parseBool(s string) (bool, error) {
 		return false, errors.New("is neither true nor false")
 	}
 	return b, nil
-}
-
-// parseUlimit reads name=soft or name=soft:hard; -1 means unlimited.
-func parseUlimit(s string) (engine.Ulimit, error) {
-	bad := errors.New("is no limit; write it as nofile=1024 or nofile=1024:2048")
-	name, value, ok := strings.Cut(s, "=")
-	if !ok || name == "" {
-		return engine.Ulimit{}, bad
-	}
-	softText, hardText, two := strings.Cut(value, ":")
-	soft, err := strconv.ParseInt(strings.TrimSpace(softText), 10, 64)
-	if err != nil {
-		return engine.Ulimit{}, bad
-	}
-	hard := soft
-	if two {
-		if hard, err = strconv.ParseInt(strings.TrimSpace(hardText), 10, 64); err != nil {
-			return engine.Ulimit{}, bad
-		}
-	}
-	if hard != -1 && (soft == -1 || soft > hard) {
-		return engine.Ulimit{}, errors.New("has a soft limit above the hard one; exchange them")
-	}
-	return engine.Ulimit{Name: strings.TrimSpace(name), Soft: soft, Hard: hard}, nil
 }
 
 // parseMegabytes reads a plain number of MB, as the artifact format has it.

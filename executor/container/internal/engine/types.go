@@ -11,6 +11,7 @@ type Spec struct {
 	Entrypoint   []string            `json:",omitempty"`
 	Image        string              `json:",omitempty"`
 	WorkingDir   string              `json:",omitempty"`
+	User         string              `json:",omitempty"`
 	Labels       map[string]string   `json:",omitempty"`
 	ExposedPorts map[string]struct{} `json:",omitempty"`
 	AttachStdout bool
@@ -30,6 +31,12 @@ type HostConfig struct {
 	Ulimits        []Ulimit                 `json:",omitempty"`
 	ShmSize        int64                    `json:",omitempty"`
 	OomKillDisable *bool                    `json:",omitempty"`
+	CapAdd         []string                 `json:",omitempty"`
+	CapDrop        []string                 `json:",omitempty"`
+	ReadonlyRootfs bool                     `json:",omitempty"`
+	Init           bool                     `json:",omitempty"`
+	PidsLimit      int64                    `json:",omitempty"`
+	CpusetCpus     string                   `json:",omitempty"`
 	CPUShares      int64                    `json:"CpuShares,omitempty"`
 	CPUPeriod      int64                    `json:"CpuPeriod,omitempty"`
 	CPUQuota       int64                    `json:"CpuQuota,omitempty"`

@@ -1,0 +1,49 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"tandem/internal/atomicfile"
+)
+
+// Exclusive calls fn while no other program of the agent is in an Exclusive of
+// the same name: it is for choosing among what all owners share, such as whole
+// CPUs, by looking at the Records of all and putting one's own. The kernel frees
+// the lock of a holder that dies. The wait for it ends with ctx.
+func (o *Owner) Exclusive(ctx context.Context, name string, fn func() error) error {
+	return o.j.Exclusive(ctx, name, fn)
+}
+
+// All returns the records of all owners of the agent, as Journal.Records does.
+func (o *Owner) All() ([]Record, error) { return o.j.Records() }
+
+// Exclusive is Owner.Exclusive, for programs that own nothing.
+func (j *Journal) Exclusive(ctx context.Context, name string, fn func() error) error {
+	dir := filepath.Join(j.dir, "locks")
+	if err := atomicfile.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("journal: lock %q: %w", name, err)
+	}
+	var lock *os.File
+	for {
+		var err error
+		// The file stays when the lock goes: its name means nothing.
+		if lock, err = takeLock(filepath.Join(dir, encode(name)), rangeOwner); err == nil {
+			break
+		}
+		if !errors.Is(err, ErrOwned) {
+			return fmt.Errorf("journal: lock %q: %w", name, err)
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("journal: lock %q is held by another program of this agent: %w", name, ctx.Err())
+		}
+	}
+	defer lock.Close()
+	return fn()
+}
