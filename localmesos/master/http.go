@@ -31,7 +31,7 @@ func (m *Master) routes() http.Handler {
 		"/health":             func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) },
 		"/redirect":           m.serveRedirect,
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return wire.Compressing(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := strings.TrimSuffix(r.URL.Path, "/")
 		if rest, ok := strings.CutPrefix(path, "/master"); ok && (rest == "" || rest[0] == '/') {
 			path = rest
@@ -56,7 +56,7 @@ func (m *Master) routes() http.Handler {
 		default:
 			wire.Text(w, http.StatusNotFound, "404 Not Found.")
 		}
-	})
+	}))
 }
 
 func notAllowed(w http.ResponseWriter, r *http.Request, allow string) {
@@ -83,9 +83,7 @@ func writeJSON(w http.ResponseWriter, v any) {
 		wire.Text(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
-	_, _ = w.Write(b)
+	wire.Body(w, http.StatusOK, string(wire.JSON), b)
 }
 
 // serveRedirect points to the leading master, which is always this one.

@@ -8,6 +8,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"tandem/localmesos/internal/resource"
+	"tandem/localmesos/internal/wire"
 )
 
 // The least that an executor of a task group must have.
@@ -121,9 +122,9 @@ func (m *Master) validateExecutor(acc *acceptance, x mesos.ExecutorInfo) error {
 		}
 	}
 	if there := acc.agent.executors[executorKey{acc.framework.id, x.ExecutorID.Value}]; there != nil && !sameExecutor(there.info, x) {
+		line := strings.Repeat("-", 60) + "\n"
 		return mesosError("ExecutorInfo is not compatible with existing ExecutorInfo with same ExecutorID.\n" +
-			strings.Repeat("-", 60) + "\nExisting ExecutorInfo:\n" + there.info.String() + "\n" +
-			strings.Repeat("-", 60) + "\nExecutorInfo:\n" + x.String() + "\n" + strings.Repeat("-", 60))
+			line + "Existing ExecutorInfo:\n" + wire.TextForm(&there.info) + "\n" + line + "ExecutorInfo:\n" + wire.TextForm(&x) + "\n" + line)
 	}
 	return nil
 }
