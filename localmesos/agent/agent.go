@@ -157,6 +157,7 @@ func (a *Agent) Start(ctx context.Context) (err error) {
 	a.loop = newLoop()
 	a.startFaults()
 	a.updates = updates.New(loopClock{a}, a.log, a.forward)
+	a.store.Strict, a.updates.Strict = a.flags.Strict, a.flags.Strict
 	if err := a.recover(); err != nil {
 		return err
 	}
@@ -215,11 +216,12 @@ func (a *Agent) Registered() <-chan struct{} { return a.registered }
 // Done is closed when the agent has ended by itself or was ended; Err tells why.
 func (a *Agent) Done() <-chan struct{} { return a.ended }
 
-// Err is why the agent ended: nil while it lives and after Close, Kill and Shutdown.
+// Err is why the agent ended: nil while it lives, after Close, Kill and Shutdown,
+// and once an agent that was only to clean up is done.
 func (a *Agent) Err() error {
 	select {
 	case <-a.ended:
-		if err := context.Cause(a.ctx); !errors.Is(err, errClosed) {
+		if err := context.Cause(a.ctx); !errors.Is(err, errClosed) && !errors.Is(err, errCleanedUp) {
 			return err
 		}
 	default:

@@ -28,8 +28,16 @@ func (a *Agent) operatorAPI(w http.ResponseWriter, r *http.Request) {
 		mt, e = wire.ResponseType(r.Header)
 	}
 	var answer *xagent.Response
-	if e == nil && !a.loop.do(r.Context(), func() { answer = a.answer(call.Type) }) {
+	recovered := false
+	if e == nil && !a.loop.do(r.Context(), func() {
+		if recovered = a.master.recovered; recovered {
+			answer = a.answer(call.Type)
+		}
+	}) {
 		e = wire.Errorf(http.StatusServiceUnavailable, "The agent is ending.")
+	}
+	if e == nil && !recovered {
+		e = errRecovering
 	}
 	if e == nil && answer == nil {
 		e = wire.Errorf(http.StatusNotImplemented, "501 Not Implemented.")

@@ -248,6 +248,10 @@ func (a *Agent) discardBeside(c *container.Container, id string) {
 // afterRecovery waits for the executors that may be alive, for the whole time
 // even if all are back sooner, and then goes to the master.
 func (a *Agent) afterRecovery() {
+	if a.flags.Recover == RecoverCleanup {
+		a.cleanUp()
+		return
+	}
 	waiting := false
 	for _, fw := range a.frameworks {
 		for _, e := range fw.executors {
@@ -272,6 +276,25 @@ func (a *Agent) afterRecovery() {
 		join()
 	})
 	a.log.Info("waiting for executors to subscribe again", "timeout", flags.FormatDuration(timeout))
+}
+
+// errCleanedUp is the cause of an end after --recover=cleanup.
+var errCleanedUp = errors.New("all executors of the earlier agent are gone")
+
+// cleanUp ends the executors of the earlier agent, within the grace period, and
+// then this one, whose id nobody gets again. They are asked when they subscribe;
+// the master hears nothing of it.
+func (a *Agent) cleanUp() {
+	a.log.Info("cleaning up: the executors of the earlier agent are ended, and then this agent")
+	a.master.recovered = true
+	a.work.Go(func() {
+		a.stopExecutors(true)
+		if err := a.store.ForgetAgent(); err != nil {
+			a.end(err)
+			return
+		}
+		a.end(errCleanedUp)
+	})
 }
 
 // giveUpOn kills an executor that has not subscribed again.

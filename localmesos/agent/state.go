@@ -26,12 +26,19 @@ func (a *Agent) inLoop(w http.ResponseWriter, r *http.Request, f func() any) {
 		wire.Text(w, http.StatusServiceUnavailable, "The agent is ending.")
 		return
 	}
+	if e, ok := v.(*wire.Error); ok {
+		e.Write(w)
+		return
+	}
 	writeJSON(w, r, v)
 }
 
 // getState is /state, laid out as Apache Mesos does it.
 func (a *Agent) getState(w http.ResponseWriter, r *http.Request) {
 	a.inLoop(w, r, func() any {
+		if !a.master.recovered {
+			return errRecovering
+		}
 		total := resource.Of(a.info.Resources)
 		used := a.allocated()
 		s := object{

@@ -6,12 +6,14 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	xexec "github.com/mesos/mesos-go/api/v1/lib/executor"
 
+	"tandem/localmesos/internal/ssl"
 	"tandem/localmesos/internal/wire"
 )
 
@@ -25,9 +27,27 @@ type client struct {
 	http *http.Client
 }
 
-func newClient(cfg config) *client {
-	return &client{cfg: cfg, url: "http://" + cfg.endpoint + "/api/v1/executor",
-		http: &http.Client{Transport: &http.Transport{DisableCompression: true, ResponseHeaderTimeout: callTimeout}}}
+// newClient makes a client of the agent's unix socket, where there is one, or of
+// its port, with TLS if libprocess's variables say so.
+func newClient(cfg config, variables map[string]string) (*client, error) {
+	t := &http.Transport{DisableCompression: true, ResponseHeaderTimeout: callTimeout}
+	c := &client{cfg: cfg, url: "http://" + cfg.endpoint + "/api/v1/executor", http: &http.Client{Transport: t}}
+	if cfg.socket != "" {
+		// There is no TLS on it.
+		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", cfg.socket)
+		}
+		return c, nil
+	}
+	var err error
+	if t.TLSClientConfig, err = ssl.Client(variables); err != nil {
+		return nil, err
+	}
+	if t.TLSClientConfig != nil {
+		c.url = "https://" + cfg.endpoint + "/api/v1/executor"
+	}
+	return c, nil
 }
 
 func (c *client) call(ctx context.Context, call *xexec.Call) (*http.Response, error) {
@@ -42,6 +62,9 @@ func (c *client) call(ctx context.Context, call *xexec.Call) (*http.Response, er
 	}
 	req.Header.Set("Content-Type", string(wire.Protobuf))
 	req.Header.Set("Accept", string(wire.Protobuf))
+	if c.cfg.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.cfg.token)
+	}
 	return c.http.Do(req)
 }
 

@@ -20,6 +20,7 @@ import (
 	xexec "github.com/mesos/mesos-go/api/v1/lib/executor"
 
 	"tandem/localmesos/internal/flags"
+	"tandem/localmesos/internal/ssl"
 )
 
 // Exit codes of Main.
@@ -37,24 +38,31 @@ const defaultGrace = 3 * time.Second
 func Main() int {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	cfg, err := fromEnvironment(os.Getenv)
+	var agent *client
+	if err == nil {
+		agent, err = newClient(cfg, ssl.FromEnvironment(os.Environ()))
+	}
 	if err != nil {
 		log.Error("cannot start: this program is started by a Mesos agent", "error", err)
 		return exitError
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	return newExecutor(cfg, log).run(ctx)
+	return newExecutor(cfg, agent, log).run(ctx)
 }
 
 // config is what the agent tells by the environment.
 type config struct {
 	endpoint, framework, executor, sandbox string
-	checkpoint                             bool
-	recovery, backoff                      time.Duration
+	// token proves who this is; socket is the agent's, used instead of endpoint.
+	token, socket     string
+	checkpoint        bool
+	recovery, backoff time.Duration
 }
 
 func fromEnvironment(get func(string) string) (config, error) {
 	c := config{endpoint: get("MESOS_AGENT_ENDPOINT"), framework: get("MESOS_FRAMEWORK_ID"),
+		token: get("MESOS_EXECUTOR_AUTHENTICATION_TOKEN"), socket: get("MESOS_DOMAIN_SOCKET"),
 		executor: get("MESOS_EXECUTOR_ID"), sandbox: get("MESOS_SANDBOX"), checkpoint: get("MESOS_CHECKPOINT") == "1",
 		recovery: 15 * time.Minute, backoff: 2 * time.Second}
 	var errs []error
@@ -84,8 +92,10 @@ type executor struct {
 	ended   chan syscall.WaitStatus
 	task    *mesos.TaskInfo
 	process *os.Process
-	unacked []mesos.TaskStatus
-	known   bool // the agent has taken some update of the task
+	unacked []pending
+	resend  <-chan time.Time // when to send again what could not be sent
+	pause   time.Duration    // the last one before that
+	known   bool             // the agent has taken some update of the task
 	killing bool
 	kill9   <-chan time.Time
 	over    bool // the terminal update is made
@@ -97,8 +107,8 @@ type event struct {
 	err error
 }
 
-func newExecutor(cfg config, log *slog.Logger) *executor {
-	return &executor{cfg: cfg, log: log, agent: newClient(cfg), events: make(chan event), ended: make(chan syscall.WaitStatus, 1)}
+func newExecutor(cfg config, agent *client, log *slog.Logger) *executor {
+	return &executor{cfg: cfg, log: log, agent: agent, events: make(chan event), ended: make(chan syscall.WaitStatus, 1)}
 }
 
 func (x *executor) run(ctx context.Context) int {
@@ -133,8 +143,9 @@ func (x *executor) connect(ctx context.Context) error {
 		if x.task != nil && !x.known {
 			tasks = []mesos.TaskInfo{*x.task}
 		}
-		err := x.agent.subscribe(ctx, tasks, x.unacked, x.events)
+		err := x.agent.subscribe(ctx, tasks, x.statuses(), x.events)
 		if err == nil {
+			x.allSent()
 			return nil
 		}
 		if time.Now().After(deadline) {
@@ -165,6 +176,8 @@ func (x *executor) session(ctx context.Context) bool {
 		case <-x.kill9:
 			x.kill9 = nil
 			x.signal(syscall.SIGKILL)
+		case <-x.resend:
+			x.flush(ctx)
 		}
 	}
 }
@@ -333,29 +346,4 @@ func (x *executor) finished(ctx context.Context, ws syscall.WaitStatus) {
 func signalName(s syscall.Signal) string {
 	name := s.String()
 	return strings.ToUpper(name[:1]) + name[1:]
-}
-
-// update makes a status and sends it; the agent gets it again with the next
-// subscription if it does not confirm it.
-func (x *executor) update(ctx context.Context, state mesos.TaskState, reason *mesos.TaskStatus_Reason, text string) {
-	source, now := mesos.SOURCE_EXECUTOR, float64(time.Now().UnixMicro())/1e6
-	s := mesos.TaskStatus{TaskID: x.task.TaskID, ExecutorID: &mesos.ExecutorID{Value: x.cfg.executor}, State: &state,
-		Source: &source, Reason: reason, UUID: newUUID(), Timestamp: &now}
-	if text != "" {
-		s.Message = &text
-	}
-	x.unacked = append(x.unacked, s)
-	if err := x.agent.update(ctx, &s); err != nil {
-		x.log.Warn("an update is kept for the next subscription", "state", state, "error", err)
-	}
-}
-
-func (x *executor) acknowledged(uuid []byte) {
-	for i := range x.unacked {
-		if string(x.unacked[i].UUID) == string(uuid) {
-			x.unacked = append(x.unacked[:i:i], x.unacked[i+1:]...)
-			x.known = true
-			return
-		}
-	}
 }

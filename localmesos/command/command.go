@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tandem/localmesos/agent"
+	"tandem/localmesos/internal/ssl"
 	"tandem/localmesos/master"
 )
 
@@ -73,6 +74,7 @@ SIGUSR1 ends all executors first and gives the agent's id up.`,
 		SilenceUsage: true,
 		RunE: func(c *cobra.Command, _ []string) error {
 			flags.Logger = slog.Default()
+			flags.SSL = ssl.FromEnvironment(os.Environ())
 			warn(c, agent.Ignored(c.Flags()))
 			a, err := agent.New(flags)
 			if err != nil {

@@ -270,7 +270,9 @@ func (s *Store) Containers() ([]Container, error) {
 		case err != nil:
 			return nil, err
 		case c.Run.Container != id || strings.ContainsRune(c.Run.Container, '/'):
-			_ = s.setAside(s.containerFile(id), "it names another container")
+			if err := s.setAside(s.containerFile(id), "it names another container"); !errors.Is(err, ErrMissing) {
+				return nil, err
+			}
 		default:
 			out = append(out, c)
 		}

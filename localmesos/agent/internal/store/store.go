@@ -41,6 +41,9 @@ var ErrMissing = errors.New("no checkpoint")
 
 // Store is a work directory, held by one agent at a time.
 type Store struct {
+	// Strict makes a damaged checkpoint an error, and leaves it where it is.
+	Strict bool
+
 	work string
 	log  *slog.Logger
 	lock *os.File
@@ -126,6 +129,9 @@ func (s *Store) read(path string) ([]byte, error) {
 
 // setAside renames a checkpoint that cannot be used and returns ErrMissing.
 func (s *Store) setAside(path, why string) error {
+	if s.Strict {
+		return fmt.Errorf("the checkpoint %s is damaged: %s; start without --strict to have it set aside and go on without it", path, why)
+	}
 	aside := fmt.Sprintf("%s.damaged-%d", path, time.Now().UnixNano())
 	err := os.Rename(path, aside)
 	s.log.Error("a checkpoint is damaged; it is set aside and what it told is lost", "file", path, "kept", aside, "why", why, "error", err)

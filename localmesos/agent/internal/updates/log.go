@@ -180,6 +180,9 @@ func (s *stream) replay(key Key, r record, out *Recovered) bool {
 // repair cuts the log after what was good; damaged tells that more than a torn
 // line is lost.
 func (m *Manager) repair(path string, b []byte, good int, damaged bool) error {
+	if damaged && m.Strict {
+		return fmt.Errorf("the log of updates %s is damaged at byte %d; start without --strict to have it set aside and go on without the rest", path, good)
+	}
 	if damaged {
 		aside := fmt.Sprintf("%s.damaged-%d", path, time.Now().UnixNano())
 		m.log.Error("a task's log of updates is damaged; the rest of it is set aside and not sent",

@@ -45,6 +45,10 @@ type Update struct {
 
 // Manager holds the streams of all tasks.
 type Manager struct {
+	// Strict makes a damaged log an error of Recover; one that is only torn at its
+	// end is none.
+	Strict bool
+
 	clock   Clock
 	forward func(Update)
 	log     *slog.Logger
