@@ -44,6 +44,10 @@ func (t *TaskSpec) clone() *TaskSpec {
 			k := *h.TCP
 			h.TCP = &k
 		}
+		if h.GRPC != nil {
+			k := *h.GRPC
+			h.GRPC = &k
+		}
 	}
 	return &c
 }

@@ -7,8 +7,10 @@ import (
 
 // HealthCheck is one check of a container or process; see the artifact format.
 type HealthCheck struct {
-	// Type is HTTP, TCP, COMMAND, REMOTE_HTTP or REMOTE_TCP.
-	Type                string `json:"type"`
+	// Type is HTTP, TCP, GRPC, COMMAND, REMOTE_HTTP or REMOTE_TCP.
+	Type string `json:"type"`
+	// Probe is what the check tells: liveness (the default) or readiness.
+	Probe               string `json:"probe,omitempty"`
 	DelaySeconds        int    `json:"delaySeconds,omitempty"`
 	GracePeriodSeconds  int    `json:"gracePeriodSeconds,omitempty"`
 	IntervalSeconds     int    `json:"intervalSeconds,omitempty"`
@@ -18,6 +20,7 @@ type HealthCheck struct {
 	Command *CommandCheck `json:"command,omitempty"`
 	HTTP    *HTTPCheck    `json:"http,omitempty"`
 	TCP     *TCPCheck     `json:"tcp,omitempty"`
+	GRPC    *GRPCCheck    `json:"grpc,omitempty"`
 }
 
 // CommandCheck runs a command in the task; exit code 0 is healthy.
@@ -40,10 +43,27 @@ type TCPCheck struct {
 	PortName string `json:"portName,omitempty"`
 }
 
+// GRPCCheck is healthy when grpc.health.v1.Health/Check answers SERVING, over
+// plain HTTP/2.
+type GRPCCheck struct {
+	Port     int    `json:"port,omitempty"`
+	PortName string `json:"portName,omitempty"`
+	// Service is the name to ask for; empty asks for the server as a whole.
+	Service string `json:"service,omitempty"`
+}
+
+// Values of HealthCheck.Probe. A task that is not alive is ended after
+// ConsecutiveFailures; one that is not ready gets no work and goes on.
+const (
+	ProbeLiveness  = "liveness"
+	ProbeReadiness = "readiness"
+)
+
 // Values of HealthCheck.Type. The remote ones are made from outside the agent.
 const (
 	CheckHTTP       = "HTTP"
 	CheckTCP        = "TCP"
+	CheckGRPC       = "GRPC"
 	CheckCommand    = "COMMAND"
 	CheckRemoteHTTP = "REMOTE_HTTP"
 	CheckRemoteTCP  = "REMOTE_TCP"
@@ -57,6 +77,11 @@ const (
 	DefaultCheckTimeout  = 20
 )
 
+// OnAgent tells whether the executor makes the check, and not somebody outside the agent.
+func (h *HealthCheck) OnAgent() bool {
+	return h.Type != CheckRemoteHTTP && h.Type != CheckRemoteTCP
+}
+
 func setHealthDefaults(checks []HealthCheck) {
 	fill := func(v *int, fallback int) {
 		if *v == 0 {
@@ -66,6 +91,7 @@ func setHealthDefaults(checks []HealthCheck) {
 	for i := range checks {
 		h := &checks[i]
 		h.Type = strings.ToUpper(h.Type)
+		h.Probe = strings.ToLower(h.Probe)
 		fill(&h.DelaySeconds, DefaultCheckDelay)
 		fill(&h.GracePeriodSeconds, DefaultCheckGrace)
 		fill(&h.IntervalSeconds, DefaultCheckInterval)
@@ -88,10 +114,15 @@ func (c *checker) healthChecks(path string, checks []HealthCheck, ports []string
 		c.seconds(joinPath(at, "gracePeriodSeconds"), int64(h.GracePeriodSeconds))
 		c.seconds(joinPath(at, "intervalSeconds"), int64(h.IntervalSeconds))
 		c.seconds(joinPath(at, "timeoutSeconds"), int64(h.TimeoutSeconds))
-		if h.IntervalSeconds > 0 && h.TimeoutSeconds > 0 && h.IntervalSeconds <= h.TimeoutSeconds {
+		// Once a second is the most often that whole seconds can say.
+		often := h.IntervalSeconds == 1 && h.TimeoutSeconds == 1
+		if h.IntervalSeconds > 0 && h.TimeoutSeconds > 0 && h.IntervalSeconds <= h.TimeoutSeconds && !often {
 			c.fail(joinPath(at, "intervalSeconds"), h.IntervalSeconds, "must be longer than timeoutSeconds (%d)", h.TimeoutSeconds)
 		}
-		if !c.oneOf(joinPath(at, "type"), h.Type, CheckHTTP, CheckTCP, CheckCommand, CheckRemoteHTTP, CheckRemoteTCP) {
+		if h.Probe != "" {
+			c.oneOf(joinPath(at, "probe"), h.Probe, ProbeLiveness, ProbeReadiness)
+		}
+		if !c.oneOf(joinPath(at, "type"), h.Type, CheckHTTP, CheckTCP, CheckGRPC, CheckCommand, CheckRemoteHTTP, CheckRemoteTCP) {
 			continue
 		}
 		switch h.Type {
@@ -99,6 +130,12 @@ func (c *checker) healthChecks(path string, checks []HealthCheck, ports []string
 			c.commandCheck(at, h.Command, s)
 		case CheckHTTP, CheckRemoteHTTP:
 			c.httpCheck(at, h.HTTP, ports)
+		case CheckGRPC:
+			if h.GRPC == nil {
+				c.fail(joinPath(at, "grpc"), nil, "is required with type GRPC: {\"port\": ...} or {\"portName\": ...}")
+				continue
+			}
+			c.checkedPort(joinPath(at, "grpc"), h.GRPC.Port, h.GRPC.PortName, ports)
 		default:
 			if h.TCP == nil {
 				c.fail(joinPath(at, "tcp"), nil, "is required with type %s: {\"port\": ...} or {\"portName\": ...}", h.Type)

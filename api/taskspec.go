@@ -98,6 +98,8 @@ type ContainerVolume struct {
 	HostPath  string `json:"hostPath,omitempty"`
 	MountPath string `json:"mountPath"`
 	ReadOnly  bool   `json:"readOnly,omitempty"`
+	// Propagation is one of Propagations, or empty.
+	Propagation string `json:"propagation,omitempty"`
 }
 
 // ProcessTask is what the process daemon needs beyond the common fields.
@@ -157,6 +159,17 @@ type TaskEnvVar struct {
 	Name    string `json:"name"`
 	Value   string `json:"value"`
 	Literal bool   `json:"literal,omitempty"`
+	// Source is where the value is fetched from, in place of Value.
+	Source *TaskSource `json:"source,omitempty"`
+}
+
+// TaskSource is an address from which the executor fetches a value of a
+// configmap just before the task is made.
+type TaskSource struct {
+	// URL begins with http or https.
+	URL      string `json:"url"`
+	User     string `json:"user,omitempty"`
+	Password string `json:"password,omitempty"`
 }
 
 // TaskFile is a file from a secret or configmap, put in place before the task starts.
@@ -167,6 +180,8 @@ type TaskFile struct {
 	Mode   uint32 `json:"mode"`
 	User   string `json:"user,omitempty"`
 	Secret bool   `json:"secret,omitempty"`
+	// Source is where the content is fetched from, in place of Content.
+	Source *TaskSource `json:"source,omitempty"`
 }
 
 // TaskResources are cores, MiB of memory and MiB of disk; 0 means not set.
@@ -179,6 +194,17 @@ type TaskResources struct {
 // TaskKillPolicy says how long a task may take to end after it was asked to.
 type TaskKillPolicy struct {
 	GracePeriodSeconds int64 `json:"gracePeriodSeconds,omitempty"`
+}
+
+// CheckReport is what is known by one check of a task.
+type CheckReport struct {
+	// Type and Probe are those of the HealthCheck.
+	Type  string `json:"type"`
+	Probe string `json:"probe,omitempty"`
+	// Healthy is absent until the check has told something.
+	Healthy *bool `json:"healthy,omitempty"`
+	// Message is why it is not healthy.
+	Message string `json:"message,omitempty"`
 }
 
 // TaskReport is what an executor tells the scheduler about a task beyond the
@@ -203,4 +229,6 @@ type TaskReport struct {
 	Sandbox string `json:"sandbox,omitempty"`
 	// Output holds the last lines of the output of a task that failed.
 	Output string `json:"output,omitempty"`
+	// Checks are the checks that the executor makes, in their order.
+	Checks []CheckReport `json:"checks,omitempty"`
 }

@@ -121,6 +121,11 @@ func TestRules(t *testing.T) {
 			[]string{atContainer + "healthChecks[0].http.path", atContainer + "healthChecks[0].http.portName", atContainer + "healthChecks[0].http.scheme"}},
 		{"check without object", inContainer(check(`"type":"COMMAND"`)), []string{atContainer + "healthChecks[0].command"}},
 		{"check without http", inContainer(check(`"type":"REMOTE_HTTP"`)), []string{atContainer + "healthChecks[0].http"}},
+		{"check without grpc", inContainer(check(`"type":"GRPC"`)), []string{atContainer + "healthChecks[0].grpc"}},
+		{"check of grpc without port", inContainer(check(`"type":"grpc","grpc":{"service":"x"}`)), []string{atContainer + "healthChecks[0].grpc"}},
+		{"check every second", inContainer(check(`"type":"TCP","tcp":{"port":1},"intervalSeconds":1`)), nil},
+		{"check for readiness", inContainer(check(`"type":"TCP","probe":"Readiness","tcp":{"port":1}`)), nil},
+		{"check for something else", inContainer(check(`"type":"TCP","probe":"startup","tcp":{"port":1}`)), []string{atContainer + "healthChecks[0].probe"}},
 		{"check without tcp", inContainer(check(`"type":"REMOTE_TCP"`)), []string{atContainer + "healthChecks[0].tcp"}},
 		{"check without command", inContainer(check(`"type":"COMMAND","command":{}`)), []string{atContainer + "healthChecks[0].command.value"}},
 

@@ -1,0 +1,206 @@
+// Package netns makes sockets in the network namespace of another process
+// without running a program there. It must never leave a thread of this program
+// in a foreign namespace.
+//
+// A socket belongs for ever to the namespace in which it was made, so only
+// socket(2) has to happen inside: one thread goes in, makes the socket and comes
+// back; connecting and everything after that is done from anywhere. See
+// setns(2), network_namespaces(7).
+package netns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tandem/internal/procid"
+)
+
+// Open opens the network namespace of a process, for the caller to close. It
+// is nil, without an error, when that is the caller's own. The error wraps
+// procid.ErrGone when the process has ended; fs.ErrPermission means that the
+// caller may not look into it.
+func Open(p *procid.Process) (*os.File, error) {
+	pid := p.Identity().Pid
+	ns, err := os.Open("/proc/" + strconv.Itoa(pid) + "/ns/net")
+	// The number may be another's by now, and what was opened with it.
+	if !p.Identity().Alive() {
+		if ns != nil {
+			ns.Close()
+		}
+		return nil, fmt.Errorf("network namespace of pid %d: %w", pid, procid.ErrGone)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("network namespace of pid %d: %w", pid, err)
+	}
+	same, err := own(ns)
+	if err != nil || same {
+		ns.Close()
+		return nil, err
+	}
+	return ns, nil
+}
+
+// own tells whether ns is the caller's namespace.
+func own(ns *os.File) (bool, error) {
+	// Of the thread, not of /proc/self: the main thread could be somewhere else.
+	mine, err := os.Stat("/proc/thread-self/ns/net")
+	if err != nil {
+		return false, fmt.Errorf("own network namespace: %w", err)
+	}
+	its, err := ns.Stat()
+	if err != nil {
+		return false, fmt.Errorf("network namespace: %w", err)
+	}
+	return os.SameFile(mine, its), nil
+}
+
+// DialTCP connects to a TCP port from within a namespace; nil is the caller's
+// own. It honours the context's deadline and cancellation.
+func DialTCP(ctx context.Context, ns *os.File, to netip.AddrPort) (net.Conn, error) {
+	if ns == nil {
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", to.String())
+	}
+	type made struct {
+		fd  int
+		err error
+	}
+	// A goroutine of its own, for a thread that finds no way back ends with it.
+	ch := make(chan made, 1)
+	go func() {
+		fd, err := socketIn(ns, to.Addr())
+		ch <- made{fd, err}
+	}()
+	m := <-ch
+	if err := m.err; err != nil {
+		return nil, fmt.Errorf("socket in the network namespace: %w", err)
+	}
+	f := os.NewFile(uintptr(m.fd), "tcp "+to.String())
+	defer f.Close()
+	if err := connect(ctx, f, to); err != nil {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(to), Err: err}
+	}
+	return net.FileConn(f)
+}
+
+// socketIn makes a socket for TCP in a namespace.
+func socketIn(ns *os.File, addr netip.Addr) (fd int, err error) {
+	runtime.LockOSThread()
+	stay := false
+	defer func() {
+		// A locked thread ends with its goroutine, so nothing else runs on one
+		// that could not come back.
+		if !stay {
+			runtime.UnlockOSThread()
+		}
+	}()
+	home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(home)
+	raw, err := ns.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	family := unix.AF_INET
+	if addr.Is6() && !addr.Is4In6() {
+		family = unix.AF_INET6
+	}
+	fd = -1
+	controlErr := raw.Control(func(target uintptr) {
+		if err = unix.Setns(int(target), unix.CLONE_NEWNET); err != nil {
+			err = os.NewSyscallError("setns", err)
+			return
+		}
+		fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		err = os.NewSyscallError("socket", err)
+		if back := unix.Setns(home, unix.CLONE_NEWNET); back != nil {
+			stay = true
+		}
+	})
+	if stay {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+		return -1, errors.New("no way back to the own namespace")
+	}
+	return fd, errors.Join(controlErr, err)
+}
+
+// connect connects a non-blocking socket, see connect(2), EINPROGRESS.
+func connect(ctx context.Context, f *os.File, to netip.AddrPort) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var began error
+	if err := raw.Control(func(fd uintptr) { began = unix.Connect(int(fd), sockaddr(to)) }); err != nil {
+		return err
+	}
+	switch {
+	case began == nil:
+		return nil
+	case !errors.Is(began, unix.EINPROGRESS) && !errors.Is(began, unix.EINTR):
+		return os.NewSyscallError("connect", began)
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := f.SetWriteDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	stop := context.AfterFunc(ctx, func() { _ = f.SetWriteDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var outcome error
+	err = raw.Write(func(fd uintptr) bool {
+		done, e := settled(int(fd))
+		outcome = e
+		return done
+	})
+	switch {
+	case err == nil:
+		return os.NewSyscallError("connect", outcome)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return context.DeadlineExceeded
+	}
+	return err
+}
+
+// settled tells whether a connection attempt has come to its end, and to which.
+func settled(fd int) (bool, error) {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+	n, err := unix.Poll(fds, 0)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Poll(fds, 0)
+	}
+	if err != nil || n == 0 {
+		return err != nil, err
+	}
+	code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err != nil {
+		return true, err
+	}
+	if code != 0 {
+		return true, syscall.Errno(code)
+	}
+	return true, nil
+}
+
+func sockaddr(to netip.AddrPort) unix.Sockaddr {
+	if a := to.Addr().Unmap(); a.Is4() {
+		return &unix.SockaddrInet4{Port: int(to.Port()), Addr: a.As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
+}
