@@ -3,7 +3,6 @@ package agent
 import (
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"tandem/internal/version"
@@ -25,7 +24,7 @@ func (a *Agent) handler() http.Handler {
 		"/files/read":         a.readFile,
 		"/files/download":     a.downloadFile,
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return wire.Compressing(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := routeOf(r)
 		switch h := get[path]; {
 		case path == executorPath:
@@ -41,7 +40,7 @@ func (a *Agent) handler() http.Handler {
 		default:
 			h(w, r)
 		}
-	})
+	}))
 }
 
 // executorPath is the executor API's.
@@ -63,13 +62,10 @@ func writeJSON(w http.ResponseWriter, r *http.Request, v any) {
 		return
 	}
 	if f := r.URL.Query().Get("jsonp"); f != "" {
-		b = []byte(f + "(" + string(b) + ");")
-		w.Header().Set("Content-Type", "text/javascript")
-	} else {
-		w.Header().Set("Content-Type", string(wire.JSON))
+		wire.Body(w, http.StatusOK, "text/javascript", []byte(f+"("+string(b)+");"))
+		return
 	}
-	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
-	_, _ = w.Write(b) // the client may be gone
+	wire.Body(w, http.StatusOK, string(wire.JSON), b)
 }
 
 func (a *Agent) getHealth(w http.ResponseWriter, _ *http.Request) {

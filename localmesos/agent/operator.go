@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"sort"
-	"strconv"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	xagent "github.com/mesos/mesos-go/api/v1/lib/agent"
@@ -56,9 +55,7 @@ func (a *Agent) operatorAPI(w http.ResponseWriter, r *http.Request) {
 		e.Write(w)
 		return
 	}
-	w.Header().Set("Content-Type", string(mt))
-	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
-	_, _ = w.Write(b) // the client may be gone
+	wire.Body(w, http.StatusOK, string(mt), b)
 }
 
 // lists are those that Apache Mesos writes even if nothing is in them.
