@@ -2,8 +2,11 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -13,6 +16,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	xexec "github.com/mesos/mesos-go/api/v1/lib/executor"
 
+	"tandem/localmesos/internal/ssl"
 	"tandem/localmesos/internal/wire"
 )
 
@@ -30,10 +34,14 @@ import (
 //	hang        as ok, but does not subscribe again
 //	away        as ok, but FINISHED as soon as the agent is away
 //	silent      takes tasks and says nothing of them
+//	dial:PATH   no executor: asks at a unix socket, and exits 0 if it is served
 func executorMain(script string) {
 	name, arg, _ := strings.Cut(script, ":")
 	number := 0
 	_, _ = fmt.Sscan(arg, &number)
+	if name == "dial" {
+		dialMain(arg)
+	}
 	fmt.Println("executor: standard output")
 	env, _ := json.Marshal(os.Environ())
 	_ = os.WriteFile("environment", env, 0o600)
@@ -76,6 +84,19 @@ func executorMain(script string) {
 	os.Exit(98)
 }
 
+func dialMain(path string) {
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		_ = c.SetDeadline(time.Now().Add(patience))
+		_, _ = c.Write([]byte("GET / HTTP/1.0\r\n\r\n"))
+		_, err = io.ReadAtLeast(c, make([]byte, 4), 4)
+	}
+	if err != nil {
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
 // note adds a line to a file in the sandbox, for the test to see.
 func note(format string, args ...any) {
 	f, err := os.OpenFile("notes", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -99,6 +120,8 @@ type testExecutor struct {
 	tasks   []mesos.TaskInfo
 	fresh   []mesos.TaskInfo // not acknowledged
 	unacked []mesos.TaskStatus
+	client  *http.Client
+	url     string
 }
 
 func (x *testExecutor) call(c *xexec.Call) (*http.Response, error) {
@@ -107,12 +130,42 @@ func (x *testExecutor) call(c *xexec.Call) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp, err := http.Post("http://"+os.Getenv("MESOS_AGENT_ENDPOINT")+"/api/v1/executor", string(wire.JSON), bytes.NewReader(b))
+	if x.client == nil {
+		if x.client, x.url, err = executorClient(); err != nil {
+			return nil, err
+		}
+	}
+	req, err := http.NewRequest(http.MethodPost, x.url, bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", string(wire.JSON))
+	if token := os.Getenv(tokenVariable); token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := x.client.Do(req)
 	if err == nil && resp.StatusCode >= 300 {
 		resp.Body.Close()
 		err = fmt.Errorf("status %d", resp.StatusCode)
 	}
 	return resp, err
+}
+
+// executorClient connects as the environment says.
+func executorClient() (*http.Client, string, error) {
+	path := os.Getenv("MESOS_AGENT_ENDPOINT") + "/api/v1/executor"
+	if socket := os.Getenv("MESOS_DOMAIN_SOCKET"); socket != "" {
+		return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}}}, "http://" + path, nil
+	}
+	config, err := ssl.Client(ssl.FromEnvironment(os.Environ()))
+	if config != nil {
+		path = "https://" + path
+	} else {
+		path = "http://" + path
+	}
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: config}}, path, err
 }
 
 // session returns false if there was none.

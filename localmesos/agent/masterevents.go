@@ -15,7 +15,7 @@ import (
 // subscription tells the master who the agent is and what it holds.
 func (a *Agent) subscription() *link.Subscribe {
 	boot, _ := a.bootID() // for people only
-	s := &link.Subscribe{AgentInfo: a.info, Version: version.Version, BootID: boot}
+	s := &link.Subscribe{AgentInfo: a.info, IP: a.ip, Version: version.Version, BootID: boot}
 	for _, fw := range a.sortedFrameworks() {
 		s.Frameworks = append(s.Frameworks, fw.info)
 		for _, e := range sortedExecutors(fw) {
