@@ -21,6 +21,7 @@ import (
 // NewMasterCommand returns the command "master".
 func NewMasterCommand() *cobra.Command {
 	flags := master.DefaultFlags()
+	self := &process{}
 	c := &cobra.Command{
 		Use:   "master",
 		Short: "Run a Mesos-compatible master for one machine",
@@ -34,12 +35,16 @@ underscores or dashes. For a cluster run Apache Mesos.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(c *cobra.Command, _ []string) error {
-			flags.Logger = slog.Default()
+			flags.Logger, flags.Supervise = slog.Default(), self.do
 			warn(c, master.Ignored(c.Flags()))
+			if err := self.wait(c); err != nil {
+				return err
+			}
 			m, err := master.New(flags)
 			if err != nil {
 				return err
 			}
+			self.url = m.URL
 			ctx, stop := untilSignal(c)
 			defer stop()
 			if err := m.Start(ctx); err != nil {
@@ -51,12 +56,14 @@ underscores or dashes. For a cluster run Apache Mesos.`,
 		},
 	}
 	flags.Register(c.Flags())
+	self.register(c)
 	return c
 }
 
 // NewAgentCommand returns the command "agent".
 func NewAgentCommand() *cobra.Command {
 	flags := agent.DefaultFlags()
+	self := &process{}
 	c := &cobra.Command{
 		Use:   "agent",
 		Short: "Run a Mesos-compatible agent for one machine",
@@ -73,13 +80,17 @@ SIGUSR1 ends all executors first and gives the agent's id up.`,
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(c *cobra.Command, _ []string) error {
-			flags.Logger = slog.Default()
+			flags.Logger, flags.Supervise = slog.Default(), self.do
 			flags.SSL = ssl.FromEnvironment(os.Environ())
 			warn(c, agent.Ignored(c.Flags()))
+			if err := self.wait(c); err != nil {
+				return err
+			}
 			a, err := agent.New(flags)
 			if err != nil {
 				return err
 			}
+			self.url, self.powerOff = a.URL, a.PowerOff
 			ctx, stop := untilSignal(c)
 			defer stop()
 			leave := make(chan os.Signal, 1)
@@ -100,6 +111,8 @@ SIGUSR1 ends all executors first and gives the agent's id up.`,
 		},
 	}
 	flags.Register(c.Flags())
+	c.Flags().BoolVar(&flags.EnableFaults, "enable_faults", flags.EnableFaults, "let \"tandem mesos fault\" break the agent on purpose, for tests")
+	self.register(c)
 	return c
 }
 

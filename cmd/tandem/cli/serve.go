@@ -84,6 +84,7 @@ and for tests; a cluster runs Apache Mesos.`,
 	for _, sub := range []*cobra.Command{mesos.NewMasterCommand(), mesos.NewAgentCommand()} {
 		cmd.AddCommand(a.server(sub))
 	}
+	cmd.AddCommand(a.mesosTools()...)
 	cmd.AddCommand(&cobra.Command{
 		Use:    "command-executor",
 		Short:  "Run a command task; agents start this",
