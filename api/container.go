@@ -66,13 +66,19 @@ type Volume struct {
 // VolumeMount says what is mounted where.
 type VolumeMount struct {
 	// HostPath is a directory of the agent; empty means one in the sandbox.
-	// $BCS_POD_ID in it stands for the taskgroup's id.
+	// $BCS_POD_ID in it, and in MountPath, stands for the taskgroup's id.
 	HostPath  string `json:"hostPath,omitempty"`
 	MountPath string `json:"mountPath"`
 	// SubPath is read and kept; it has no effect.
 	SubPath  string `json:"subPath,omitempty"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
+	// Propagation is one of Propagations; empty is the engine's own, rprivate.
+	Propagation string `json:"propagation,omitempty"`
 }
+
+// Propagations are the values of VolumeMount.Propagation: how mounts made later
+// travel between agent and container, see mount_namespaces(7).
+var Propagations = []string{"private", "rprivate", "slave", "rslave", "shared", "rshared"}
 
 // Values of DataItem.Type.
 const (
@@ -104,6 +110,6 @@ type DataItem struct {
 	// SubPath is read and kept; it has no effect.
 	SubPath  string `json:"subPath,omitempty"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
-	// User owns the file; empty means root.
+	// User owns the file; empty means the user that the container runs as.
 	User string `json:"user,omitempty"`
 }

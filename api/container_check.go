@@ -98,6 +98,9 @@ func (c *checker) volumes(path string, volumes []Volume, s scope) {
 			c.absolute(joinPath(at, "hostPath"), v.Volume.HostPath)
 			c.variables(joinPath(at, "hostPath"), v.Volume.HostPath, s)
 		}
+		if v.Volume.Propagation != "" {
+			c.oneOf(joinPath(at, "propagation"), v.Volume.Propagation, Propagations...)
+		}
 		if v.Volume.SubPath != "" {
 			c.warn(joinPath(at, "subPath"), "has no effect; write it at the end of hostPath")
 		}

@@ -188,6 +188,7 @@ func (e *expander) container(c *ContainerTask) {
 	}
 	for i := range c.Volumes {
 		v := &c.Volumes[i]
+		v.MountPath = replacePodID(v.MountPath, e.out.Taskgroup.ID)
 		if v.HostPath == "" {
 			continue
 		}

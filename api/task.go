@@ -29,6 +29,7 @@ func (k *Container) Task() *ContainerTask {
 	for _, v := range k.Volumes {
 		t.Volumes = append(t.Volumes, ContainerVolume{
 			Name: v.Name, HostPath: v.Volume.HostPath, MountPath: v.Volume.MountPath, ReadOnly: v.Volume.ReadOnly,
+			Propagation: v.Volume.Propagation,
 		})
 	}
 	return t

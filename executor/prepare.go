@@ -46,6 +46,9 @@ func (e *Executor) prepare(ctx context.Context, id string, spec *api.TaskSpec, f
 		in := *expanded
 		in.Process, expanded = &process, &in
 	}
+	if err := fetchSources(ctx, expanded, progress); err != nil {
+		return prepared{runtime: rt}, err
+	}
 	run := &Task{
 		ID: id, Owner: e.cfg.ExecutorID, Spec: expanded, Sandbox: sandbox,
 		Env: taskEnv(id, e.cfg.ExecutorID, sandbox, expanded),

@@ -97,12 +97,12 @@ func (l *loop) configuration(namespace string, spec *api.TaskSpec, configs []api
 	var errs []error
 	for _, c := range configs {
 		for _, item := range c.Items {
-			content, err := l.configValue(namespace, c.Name, item.DataKey)
+			content, source, err := l.configValue(namespace, c.Name, item.DataKey)
 			if err != nil {
 				errs = append(errs, err)
 				continue
 			}
-			addItem(spec, &item, content, false)
+			addItem(spec, &item, content, source, false)
 		}
 	}
 	for _, s := range secrets {
@@ -112,18 +112,18 @@ func (l *loop) configuration(namespace string, spec *api.TaskSpec, configs []api
 				errs = append(errs, err)
 				continue
 			}
-			addItem(spec, &item, content, true)
+			addItem(spec, &item, content, nil, true)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func addItem(spec *api.TaskSpec, item *api.DataItem, content []byte, secret bool) {
+func addItem(spec *api.TaskSpec, item *api.DataItem, content []byte, source *api.TaskSource, secret bool) {
 	if item.Type == api.DataEnv {
-		spec.Env = append(spec.Env, api.TaskEnvVar{Name: item.KeyOrPath, Value: string(content), Literal: true})
+		spec.Env = append(spec.Env, api.TaskEnvVar{Name: item.KeyOrPath, Value: string(content), Literal: true, Source: source})
 		return
 	}
-	f := api.TaskFile{Path: path.Clean(item.KeyOrPath), Content: content, Mode: 0o644, User: item.User, Secret: secret}
+	f := api.TaskFile{Path: path.Clean(item.KeyOrPath), Content: content, Source: source, Mode: 0o644, User: item.User, Secret: secret}
 	switch {
 	case secret:
 		f.Mode = 0o400
@@ -133,23 +133,25 @@ func addItem(spec *api.TaskSpec, item *api.DataItem, content []byte, secret bool
 	spec.Files = append(spec.Files, f)
 }
 
-func (l *loop) configValue(namespace, name, key string) ([]byte, error) {
+// configValue returns a value of a configmap, or where the executor is to fetch it.
+func (l *loop) configValue(namespace, name, key string) ([]byte, *api.TaskSource, error) {
 	o := l.objects[api.Ref{Kind: api.KindConfigMap, Namespace: namespace, Name: name}]
 	if o == nil {
-		return nil, fmt.Errorf("configmap %s/%s does not exist; apply it", namespace, name)
+		return nil, nil, fmt.Errorf("configmap %s/%s does not exist; apply it", namespace, name)
 	}
 	m, ok := o.typed.(*api.ConfigMap)
 	if !ok {
-		return nil, fmt.Errorf("configmap %s/%s is of another kind in the store", namespace, name)
+		return nil, nil, fmt.Errorf("configmap %s/%s is of another kind in the store", namespace, name)
 	}
 	item, ok := m.Datas[key]
 	if !ok {
-		return nil, fmt.Errorf("configmap %s/%s has no key %q", namespace, name, key)
+		return nil, nil, fmt.Errorf("configmap %s/%s has no key %q", namespace, name, key)
 	}
 	if item.Type != api.ConfigFile {
-		return nil, fmt.Errorf("configmap %s/%s: key %q is fetched by %s, which is not supported yet; put its content into the configmap", namespace, name, key, item.Type)
+		return nil, &api.TaskSource{URL: item.Content, User: item.RemoteUser, Password: item.RemotePasswd}, nil
 	}
-	return decodeContent(item.Content, "configmap", namespace, name, key)
+	content, err := decodeContent(item.Content, "configmap", namespace, name, key)
+	return content, nil, err
 }
 
 func (l *loop) secretValue(namespace, name, key string) ([]byte, error) {

@@ -173,35 +173,6 @@ func TestE8ReadOnlyVolumeIsReadOnly(t *testing.T) {
 	}
 }
 
-func TestFiles(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	const secret = "correct-horse"
-	task := f.task("cat /etc/app/deep/key /conf; stat -c '%a %u %g' /etc/app/deep/key /conf /num", func(e *executor.Task) {
-		e.Spec.Files = []api.TaskFile{
-			{Path: "/etc/app/deep/key", Content: []byte(secret), Mode: 0o400, User: "app", Secret: true},
-			{Path: "/conf", Content: []byte("\nplain\n")},
-			{Path: "/num", Mode: 0o640, User: "12:34"},
-		}
-	})
-	s := f.launch(task)
-	if _, out := f.finish(task); out != secret+"\nplain\n400 4711 4712\n444 0 0\n640 12 34\n" {
-		t.Errorf("got %q", out)
-	}
-	_, raw, err := docker.ContainerInspectWithRaw(f.ctx(), s.ContainerID, false)
-	if err != nil || strings.Contains(string(raw), secret) {
-		t.Errorf("the secret is in the container's description (%v)", err)
-	}
-	bad := f.task("true", func(e *executor.Task) {
-		e.Spec.Files = []api.TaskFile{{Path: "relative", Content: []byte(secret)}, {Path: "/x", User: "nobody-here", Content: []byte(secret)}}
-	})
-	err = f.Create(f.ctx(), bad)
-	var errs api.Errors
-	if !errors.As(err, &errs) || len(errs) != 2 || strings.Contains(err.Error(), secret) {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestTailKeepsTheEnd(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -77,5 +77,5 @@ func clean(ctx context.Context, c *engine.Client, rec journal.Record) error {
 	if age := time.Since(rec.Created); !removed && age >= 0 && age < settle {
 		return fmt.Errorf("there is none, but the engine may still be making it; looking again until %v after the record was written", settle)
 	}
-	return nil
+	return removeFiles(data.Files)
 }

@@ -37,6 +37,8 @@ type compiled struct {
 	host bool
 	// cpus is how many CPUs the container is to have for itself.
 	cpus int
+	// filesDir holds the task's files; empty when it has none.
+	filesDir string
 }
 
 // compile turns a task into a request; join is the id of the container whose
@@ -72,6 +74,7 @@ func (r *Runtime) compile(t *executor.Task, join string) (*compiled, error) {
 		}
 	}
 	r.volumes(&errs, t, out)
+	r.files(&errs, t, out)
 	return out, errs.Sorted()
 }
 

@@ -11,8 +11,8 @@ import (
 	"tandem/internal/failpoint"
 )
 
-// Create records the intent and makes the container, not started, with the
-// task's files in it. Calling it again for a task that has been made does nothing.
+// Create records the intent and makes the container, not started, and the files
+// that it will see. Calling it again for a task that has been made does nothing.
 func (r *Runtime) Create(ctx context.Context, et *executor.Task) error {
 	if et.Spec == nil || et.Spec.Container == nil {
 		return fmt.Errorf("task %q: it has no container specification", et.ID)
@@ -49,6 +49,9 @@ func (r *Runtime) Create(ctx context.Context, et *executor.Task) error {
 	if err := makeDirs(c.dirs); err != nil {
 		return err
 	}
+	if err := writeFiles(t.files, et.Spec.Files); err != nil {
+		return err
+	}
 	id, err := r.make(ctx, t, c)
 	if err != nil {
 		return err
@@ -59,10 +62,7 @@ func (r *Runtime) Create(ctx context.Context, et *executor.Task) error {
 	if err := failpoint.Inject("container/created"); err != nil {
 		return err
 	}
-	if len(et.Spec.Files) > 0 {
-		return r.putFiles(ctx, id, et.Spec.Files)
-	}
-	return nil
+	return r.ownFiles(ctx, id, t.files, et.Spec)
 }
 
 // joined returns the id of the container whose network the task shares.
@@ -87,7 +87,7 @@ func (r *Runtime) register(et *executor.Task, c *compiled) {
 	}
 	r.tasks[et.ID] = &task{
 		id: et.ID, name: containerName(et.ID), image: c.spec.Image, command: c.spec.Entrypoint,
-		sandbox: et.Sandbox, nodeIP: et.Spec.NodeIP, host: c.host, join: et.JoinTask, publish: et.Publish,
+		sandbox: et.Sandbox, nodeIP: et.Spec.NodeIP, host: c.host, join: et.JoinTask, publish: et.Publish, files: c.filesDir,
 	}
 }
 
@@ -143,7 +143,11 @@ func (r *Runtime) refused(t *task, err error) error {
 	r.mu.Lock()
 	t.unsure = false
 	r.mu.Unlock()
-	if derr := r.opt.Journal.Delete(Kind, t.id); derr != nil {
+	derr := removeFiles(t.files)
+	if derr == nil {
+		derr = r.opt.Journal.Delete(Kind, t.id)
+	}
+	if derr != nil {
 		r.log.Warn("record of a container that was never made stays", "task", t.id, "err", derr)
 	}
 	var e *engine.Error

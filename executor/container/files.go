@@ -2,67 +2,173 @@ package container
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"tandem/api"
+	"tandem/executor"
+	"tandem/executor/container/internal/engine"
 )
 
-// putFiles copies the files of secrets and configmaps into a container that has
-// not started. They are held in memory only, and an error never shows content.
-func (r *Runtime) putFiles(ctx context.Context, id string, files []api.TaskFile) error {
-	var errs api.Errors
-	var passwd map[string]owner
-	var buf bytes.Buffer
-	w := tar.NewWriter(&buf)
-	for i, f := range files {
-		where := fmt.Sprintf("files[%d]", i)
-		clean := path.Clean(f.Path)
-		if !path.IsAbs(f.Path) || clean == "/" || strings.HasSuffix(f.Path, "/") {
-			errs.Add(where+".path", f.Path, "must be the absolute path of a file in the container")
+// filesRoots are where the files of secrets and configmaps are kept, the first
+// that is in memory. They never reach a disk of the agent, the image's layers or
+// the sandbox; a container sees each of them as a mount.
+var filesRoots = []string{"/run/tandem-files", "/dev/shm/tandem-files"}
+
+// filesDir is the directory of a task's files below a root; both ids are in it,
+// since the task ids of two frameworks may be the same.
+func filesDir(root, owner, taskID string) string {
+	sum := sha256.Sum256([]byte(owner + "\x00" + taskID))
+	return filepath.Join(root, hex.EncodeToString(sum[:16]))
+}
+
+// memoryRoot returns the first root that is on a file system in memory and makes it.
+func memoryRoot() (string, error) {
+	for _, root := range filesRoots {
+		var fs unix.Statfs_t
+		if unix.Statfs(filepath.Dir(root), &fs) != nil || fs.Type != unix.TMPFS_MAGIC && fs.Type != unix.RAMFS_MAGIC {
 			continue
 		}
-		who, known := numericOwner(f.User)
+		if err := os.Mkdir(root, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			return "", fmt.Errorf("directory of files in memory: %w", err)
+		}
+		// /dev/shm is everybody's: somebody may have been there first.
+		info, err := os.Lstat(root)
+		if err != nil {
+			return "", fmt.Errorf("directory of files in memory: %w", err)
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); !info.IsDir() || !ok || int(st.Uid) != os.Geteuid() || info.Mode().Perm()&0o077 != 0 {
+			return "", fmt.Errorf("%s is not a directory of ours alone; remove it, it is in the place of secrets", root)
+		}
+		return root, nil
+	}
+	return "", fmt.Errorf("neither %s is on tmpfs, and secrets do not go to a disk; mount one there", strings.Join(filesRoots, " nor "))
+}
+
+// files adds a mount for each file of a secret or configmap, and settles where
+// they are kept.
+func (r *Runtime) files(errs *api.Errors, t *executor.Task, out *compiled) {
+	if len(t.Spec.Files) == 0 {
+		return
+	}
+	root, err := memoryRoot()
+	if err != nil {
+		errs.Add("files", nil, "%s", err)
+		return
+	}
+	out.filesDir = filesDir(root, t.Owner, t.ID)
+	taken := map[string]bool{}
+	for _, m := range out.spec.HostConfig.Mounts {
+		taken[m.Target] = true
+	}
+	for i, f := range t.Spec.Files {
+		where := fmt.Sprintf("files[%d].path", i)
+		target := path.Clean(f.Path)
+		switch {
+		case !path.IsAbs(f.Path) || target == "/" || strings.HasSuffix(f.Path, "/"):
+			errs.Add(where, f.Path, "must be the absolute path of a file in the container")
+			continue
+		case taken[target]:
+			errs.Add(where, f.Path, "is used by another file or volume of this container; choose another")
+			continue
+		}
+		taken[target] = true
+		out.spec.HostConfig.Mounts = append(out.spec.HostConfig.Mounts, engine.Mount{
+			Type: "bind", Source: filepath.Join(out.filesDir, strconv.Itoa(i)), Target: target, ReadOnly: fileMode(f)&0o222 == 0,
+		})
+	}
+}
+
+func fileMode(f api.TaskFile) os.FileMode {
+	if mode := os.FileMode(f.Mode & 0o777); mode != 0 {
+		return mode
+	}
+	return 0o444
+}
+
+// writeFiles writes the files, root's for now: whose they are to be is known
+// once the container exists and its accounts can be read.
+func writeFiles(dir string, files []api.TaskFile) error {
+	if dir == "" {
+		return nil
+	}
+	// What an earlier attempt left.
+	if err := removeFiles(dir); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fmt.Errorf("directory of the task's files: %w", err)
+	}
+	for i, f := range files {
+		name := filepath.Join(dir, strconv.Itoa(i))
+		if err := os.WriteFile(name, f.Content, 0o600); err != nil {
+			return fmt.Errorf("file %q of the task: %w", f.Path, err)
+		}
+		// The umask is not ours to trust.
+		if err := os.Chmod(name, fileMode(f)); err != nil {
+			return fmt.Errorf("file %q of the task: %w", f.Path, err)
+		}
+	}
+	return nil
+}
+
+// ownFiles gives the files to their owners before the container starts: a file's
+// own, otherwise the user that the container runs as.
+func (r *Runtime) ownFiles(ctx context.Context, id, dir string, s *api.TaskSpec) error {
+	var errs api.Errors
+	var passwd map[string]owner
+	for i, f := range s.Files {
+		user := f.User
+		if user == "" {
+			user = s.Container.User
+		}
+		who, known := numericOwner(user)
 		if !known {
 			if passwd == nil {
 				passwd = r.accounts(ctx, id)
 			}
-			if who, known = passwd[f.User]; !known {
-				errs.Add(where+".user", f.User, "is no user of the image; use one that its /etc/passwd has, or a number")
+			name, _, _ := strings.Cut(user, ":")
+			if who, known = passwd[name]; !known {
+				errs.Add(fmt.Sprintf("files[%d].user", i), user, "is no user of the image; use one that its /etc/passwd has, or a number")
 				continue
 			}
 		}
-		mode := int64(f.Mode & 0o7777)
-		if mode == 0 {
-			mode = 0o444
+		if who == (owner{}) {
+			continue
 		}
-		h := tar.Header{Name: strings.TrimPrefix(clean, "/"), Mode: mode, Size: int64(len(f.Content)),
-			Uid: who.uid, Gid: who.gid, ModTime: time.Now(), Typeflag: tar.TypeReg}
-		if err := w.WriteHeader(&h); err != nil {
-			return fmt.Errorf("file %q: %w", f.Path, err)
-		}
-		if _, err := w.Write(f.Content); err != nil {
-			return fmt.Errorf("file %q: %w", f.Path, err)
+		if err := os.Chown(filepath.Join(dir, strconv.Itoa(i)), who.uid, who.gid); err != nil {
+			return fmt.Errorf("file %q of the task: %w", f.Path, err)
 		}
 	}
-	if err := errs.Sorted(); err != nil {
-		return err
+	return errs.Sorted()
+}
+
+// removeFiles deletes a task's files. dir may come from a record on disk, so
+// what is no directory of ours is left alone.
+func removeFiles(dir string) error {
+	if dir == "" {
+		return nil
 	}
-	if err := w.Close(); err != nil {
-		return fmt.Errorf("files: %w", err)
+	name, err := hex.DecodeString(filepath.Base(dir))
+	if err != nil || len(name) != 16 || !slices.Contains(filesRoots, filepath.Dir(dir)) {
+		return fmt.Errorf("%q is no directory of a task's files; it is left as it is", dir)
 	}
-	if err := r.engine.PutArchive(ctx, id, "/", &buf); err != nil {
-		paths := make([]string, len(files))
-		for i := range files {
-			paths[i] = files[i].Path
-		}
-		return fmt.Errorf("files %s: %w", strings.Join(paths, ", "), err)
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("files of the task: %w", err)
 	}
 	return nil
 }

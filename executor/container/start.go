@@ -159,6 +159,8 @@ func (r *Runtime) startRefused(t *task, err error) error {
 			what = strconv.Quote(t.command[0])
 		}
 		return fmt.Errorf("command %s does not exist in image %q; check command and args: %w", what, t.image, err)
+	case strings.Contains(text, "not a shared"):
+		return fmt.Errorf("a volume of task %q has a propagation that its file system on the agent does not share; run mount --make-rshared for it, or leave propagation out: %w", t.id, err)
 	case strings.Contains(text, "permission denied") && strings.Contains(text, "exec"):
 		return fmt.Errorf("the command of task %q may not be executed in image %q; check its permissions: %w", t.id, t.image, err)
 	}

@@ -223,6 +223,9 @@ func (r *Runtime) Remove(ctx context.Context, taskID string) error {
 		}
 	}
 	if gone {
+		if err := removeFiles(t.files); err != nil {
+			return fmt.Errorf("remove task %q: %w", taskID, err)
+		}
 		if err := r.opt.Journal.Delete(Kind, taskID); err != nil {
 			return err
 		}

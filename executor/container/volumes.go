@@ -3,6 +3,7 @@ package container
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"tandem/api"
@@ -45,9 +46,15 @@ func (r *Runtime) volumes(errs *api.Errors, t *executor.Task, out *compiled) {
 				continue
 			}
 		}
+		mount := engine.Mount{Type: "bind", Source: source, Target: target, ReadOnly: v.ReadOnly}
+		if v.Propagation != "" {
+			if !slices.Contains(api.Propagations, v.Propagation) {
+				errs.Add(path+".propagation", v.Propagation, "is unknown; use one of %s", strings.Join(api.Propagations, ", "))
+			}
+			mount.BindOptions = &engine.BindOptions{Propagation: v.Propagation}
+		}
 		out.dirs = append(out.dirs, source)
-		out.spec.HostConfig.Mounts = append(out.spec.HostConfig.Mounts,
-			engine.Mount{Type: "bind", Source: source, Target: target, ReadOnly: v.ReadOnly})
+		out.spec.HostConfig.Mounts = append(out.spec.HostConfig.Mounts, mount)
 	}
 }
 

@@ -107,12 +107,6 @@ func (c *Client) Logs(ctx context.Context, id string, since time.Time, follow bo
 	return resp.Body, nil
 }
 
-// PutArchive unpacks a tar stream at dir in the container's file system.
-func (c *Client) PutArchive(ctx context.Context, id, dir string, tar io.Reader) error {
-	return c.do(ctx, request{op: "copy files into container " + short(id), method: http.MethodPut,
-		path: "/containers/" + id + "/archive", query: url.Values{"path": {dir}}, body: tar, timeout: slow}, nil)
-}
-
 // GetArchive returns a file of the container as a tar stream, for the caller to close.
 func (c *Client) GetArchive(ctx context.Context, id, path string) (io.ReadCloser, error) {
 	resp, err := c.open(ctx, request{op: "read " + path + " in container " + short(id), method: http.MethodGet,

@@ -51,6 +51,14 @@ type Mount struct {
 	Source   string
 	Target   string
 	ReadOnly bool `json:",omitempty"`
+
+	BindOptions *BindOptions `json:",omitempty"`
+}
+
+// BindOptions says how mounts made later travel between agent and container,
+// see mount_namespaces(7).
+type BindOptions struct {
+	Propagation string `json:",omitempty"`
 }
 
 // PortBinding is an address and port on the machine.
