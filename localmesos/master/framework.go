@@ -25,8 +25,9 @@ type framework struct {
 	failover  *timer
 
 	suppressed map[string]bool
-	filters    []filter
-	offers     map[string]*offer
+	// filters are those of each agent.
+	filters map[string][]filter
+	offers  map[string]*offer
 	// held is all that is offered to it or used by it, by agent, without
 	// allocation info: equal ports of two agents are not the same ports.
 	held map[string]resource.List

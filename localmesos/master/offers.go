@@ -94,22 +94,39 @@ func (m *Master) refuse(f *framework, a *agent, role string, resources resource.
 	}
 	x := filter{role: role, agent: a.id, refused: resources, until: time.Now().Add(timeout)}
 	// What the new filter covers need not be kept.
-	f.filters = slices.DeleteFunc(f.filters, func(old filter) bool {
-		return old.role == role && old.agent == a.id && !x.until.Before(old.until) && resources.Contains(old.refused...)
-	})
-	f.filters = append(f.filters, x)
+	f.filter(x)
+}
+
+// filter keeps a filter, and forgets those that say less.
+func (f *framework) filter(x filter) {
+	if f.filters == nil {
+		f.filters = map[string][]filter{}
+	}
+	f.filters[x.agent] = append(slices.DeleteFunc(f.filters[x.agent], func(old filter) bool {
+		return old.role == x.role && !x.until.Before(old.until) && x.refused.Contains(old.refused...)
+	}), x)
 }
 
 // isFiltered tells whether the framework has refused these resources. An offer of
 // more than was refused is never filtered.
 func (f *framework) isFiltered(role, agentID string, resources resource.List) bool {
-	return slices.ContainsFunc(f.filters, func(x filter) bool {
-		return x.role == role && x.agent == agentID && x.refused.Contains(resources...)
+	return slices.ContainsFunc(f.filters[agentID], func(x filter) bool {
+		return x.role == role && x.refused.Contains(resources...)
 	})
 }
 
 func (f *framework) expireFilters(now time.Time) {
-	f.filters = slices.DeleteFunc(f.filters, func(x filter) bool { return !now.Before(x.until) })
+	f.dropFilters(func(x filter) bool { return !now.Before(x.until) })
+}
+
+func (f *framework) dropFilters(which func(filter) bool) {
+	for id, list := range f.filters {
+		if list = slices.DeleteFunc(list, which); len(list) == 0 {
+			delete(f.filters, id)
+		} else {
+			f.filters[id] = list
+		}
+	}
 }
 
 // decline handles DECLINE. Unknown offers are passed over.
@@ -133,7 +150,7 @@ func (m *Master) revive(f *framework, roles []string) {
 			continue
 		}
 		delete(f.suppressed, role)
-		f.filters = slices.DeleteFunc(f.filters, func(x filter) bool { return x.role == role })
+		f.dropFilters(func(x filter) bool { return x.role == role })
 	}
 	m.allocate()
 }

@@ -1,0 +1,62 @@
+package master
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+
+	mesos "github.com/mesos/mesos-go/api/v1/lib"
+	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
+
+	"tandem/localmesos/internal/wire"
+	"tandem/localmesos/link"
+)
+
+// BenchmarkOfferCycle offers a thousand agents with ten tasks each to a framework
+// that has refused all of them before.
+func BenchmarkOfferCycle(b *testing.B) {
+	m, err := New(Flags{Registry: RegistryInMemory})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := m.Start(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	defer m.Close()
+	m.loop.do(func() {
+		f := m.frameworks[m.subscribe(&scheduler.Call{Type: scheduler.Call_SUBSCRIBE, Subscribe: &scheduler.Call_Subscribe{
+			FrameworkInfo: &mesos.FrameworkInfo{User: "root", Name: "bench"}}}, wire.Protobuf).frameworkID]
+		const agents, tasksPerAgent = 1000, 10
+		f.suppressed[f.roles()[0]] = true
+		for i := range agents {
+			s, err := m.registerAgent(link.Subscribe{AgentInfo: mesos.AgentInfo{Hostname: strconv.Itoa(i), Resources: benchResources(16, 65536)}}, "127.0.0.1:1")
+			if err != nil {
+				b.Fatal(err)
+			}
+			for j := range tasksPerAgent {
+				m.newTask(f, m.agents[s.agentID], mesos.TaskInfo{TaskID: mesos.TaskID{Value: fmt.Sprint(i, "-", j)}, Resources: benchResources(0.1, 32)[:2]}, "x")
+			}
+		}
+		never := 3600.0
+		for b.Loop() {
+			for _, o := range f.offers {
+				m.decline(f, &scheduler.Call_Decline{OfferIDs: []mesos.OfferID{{Value: o.id}}, Filters: &mesos.Filters{RefuseSeconds: &never}})
+			}
+			// Nobody reads the stream.
+			f.stream = wire.NewStream(wire.Protobuf)
+			m.revive(f, nil)
+			if len(f.offers) != agents {
+				b.Fatalf("%d offers", len(f.offers))
+			}
+		}
+	})
+}
+
+func benchResources(cpus, mem float64) []mesos.Resource {
+	scalar, ranges := mesos.SCALAR, mesos.RANGES
+	return []mesos.Resource{
+		{Name: "cpus", Type: &scalar, Scalar: &mesos.Value_Scalar{Value: cpus}},
+		{Name: "mem", Type: &scalar, Scalar: &mesos.Value_Scalar{Value: mem}},
+		{Name: "ports", Type: &ranges, Ranges: &mesos.Value_Ranges{Range: []mesos.Value_Range{{Begin: 31000, End: 32000}}}},
+	}
+}
