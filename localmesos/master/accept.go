@@ -26,10 +26,7 @@ func (m *Master) accept(f *framework, c *scheduler.Call_Accept) {
 			m.forgetOffer(o)
 			m.release(f, o.agent, o.resources)
 		}
-		m.loseTasks(f, c.Operations, "Task launched with invalid offers: "+err.Error())
-		return
-	}
-	if len(offers) == 0 {
+		m.loseOperations(f, c.Operations, err.Error())
 		return
 	}
 	acc := acceptance{framework: f, agent: offers[0].agent, role: offers[0].role}
@@ -42,19 +39,22 @@ func (m *Master) accept(f *framework, c *scheduler.Call_Accept) {
 	for _, op := range c.Operations {
 		switch op.Type {
 		case mesos.Offer_Operation_LAUNCH:
-			if op.Launch != nil {
+			if op.ID != nil {
+				m.refuseTasks(f, op, mesos.REASON_TASK_INVALID)
+			} else if op.Launch != nil {
 				for _, t := range op.Launch.TaskInfos {
 					m.launch(&acc, t)
 				}
 			}
 		case mesos.Offer_Operation_LAUNCH_GROUP:
-			if op.LaunchGroup != nil {
+			if op.ID != nil {
+				m.refuseTasks(f, op, mesos.REASON_TASK_GROUP_INVALID)
+			} else if op.LaunchGroup != nil {
 				m.launchGroup(&acc, op.LaunchGroup)
 			}
 		case mesos.Offer_Operation_UNKNOWN:
 		default:
-			m.countDropped(op.Type)
-			m.log.Warn("operation is not supported and is passed over", "framework", f.id, "operation", op.Type.String())
+			m.refuseOperation(f, op, unsupported(acc.agent, op))
 		}
 	}
 	m.take(f, acc.agent, acc.left)
@@ -65,6 +65,9 @@ func (m *Master) accept(f *framework, c *scheduler.Call_Accept) {
 func (m *Master) acceptedOffers(f *framework, ids []mesos.OfferID) ([]*offer, error) {
 	var out []*offer
 	var bad error
+	if len(ids) == 0 {
+		bad = mesosError("No offers specified")
+	}
 	seen := map[string]bool{}
 	for _, id := range ids {
 		o := f.offers[id.Value]
@@ -93,16 +96,29 @@ func firstError(err error, text string) error {
 	return mesosError(text)
 }
 
-// loseTasks answers for tasks whose offers are no good.
-func (m *Master) loseTasks(f *framework, operations []mesos.Offer_Operation, message string) {
+// loseOperations answers for tasks and other operations whose offers are no good.
+func (m *Master) loseOperations(f *framework, operations []mesos.Offer_Operation, why string) {
 	state := mesos.TASK_LOST
 	if f.has(mesos.FrameworkInfo_Capability_PARTITION_AWARE) {
 		state = mesos.TASK_DROPPED
 	}
 	for _, op := range operations {
-		for _, t := range tasksOf(op) {
-			m.tellTask(f, t, state, mesos.REASON_INVALID_OFFERS, message)
+		switch op.Type {
+		case mesos.Offer_Operation_UNKNOWN:
+		case mesos.Offer_Operation_LAUNCH, mesos.Offer_Operation_LAUNCH_GROUP:
+			for _, t := range tasksOf(op) {
+				m.tellTask(f, t, state, mesos.REASON_INVALID_OFFERS, "Task launched with invalid offers: "+why)
+			}
+		default:
+			m.refuseOperation(f, op, "Operation attempted with invalid offers: "+why)
 		}
+	}
+}
+
+// refuseTasks answers for tasks of an operation that asks for feedback.
+func (m *Master) refuseTasks(f *framework, op mesos.Offer_Operation, reason mesos.TaskStatus_Reason) {
+	for _, t := range tasksOf(op) {
+		m.tellTask(f, t, mesos.TASK_ERROR, reason, "The `id` field cannot be set on "+op.Type.String()+" operations")
 	}
 }
 

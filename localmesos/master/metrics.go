@@ -48,7 +48,7 @@ var otherCounters = []string{
 	"valid_operation_status_updates", "invalid_operation_status_updates", "valid_operation_status_update_acknowledgements", "invalid_operation_status_update_acknowledgements",
 }
 
-// Operations that the master does not carry out; they are counted as dropped.
+// Operations that the master does not carry out; they are counted as errors.
 var (
 	operationKinds  = []string{"create", "create_disk", "destroy", "destroy_disk", "grow_volume", "reserve", "shrink_volume", "unreserve"}
 	operationStates = []string{"dropped", "error", "failed", "finished", "gone_by_operator", "pending", "recovering", "total", "unreachable"}
@@ -63,13 +63,6 @@ func (m *Master) countValid(ok bool, name string) {
 		name = "in" + name
 	}
 	m.count(name)
-}
-
-// countDropped counts an operation that is passed over.
-func (m *Master) countDropped(kind mesos.Offer_Operation_Type) {
-	name := strings.ToLower(kind.String())
-	m.count("operations/" + name + "/dropped")
-	m.count("operations/dropped")
 }
 
 // countTask counts a task that has become terminal.

@@ -30,8 +30,16 @@ func (m *Master) serveScheduler(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	m.identifyScheduler(r.Context(), &call)
+	var accept wire.MediaType
+	if call.Type == scheduler.Call_SUBSCRIBE || call.Type == scheduler.Call_RECONCILE_OPERATIONS {
+		// Of the others no answer has a body, and what they accept does not matter.
+		if accept, e = wire.ResponseType(r.Header); e != nil {
+			e.Write(w)
+			return
+		}
+	}
 	if call.Type == scheduler.Call_SUBSCRIBE {
-		m.serveSubscribe(w, r, &call)
+		m.serveSubscribe(w, r, &call, accept)
 		return
 	}
 	var held *wire.Stream
@@ -49,6 +57,12 @@ func (m *Master) serveScheduler(w http.ResponseWriter, r *http.Request) {
 		e.Write(w)
 		return
 	}
+	if call.Type == scheduler.Call_UPDATE_FRAMEWORK {
+		// The one call that has an effect before it is answered.
+		w.Header().Set("Content-Length", "0")
+		w.WriteHeader(http.StatusOK)
+		return
+	}
 	wire.Accepted(w)
 	if held != nil {
 		_ = http.NewResponseController(w).Flush()
@@ -56,18 +70,13 @@ func (m *Master) serveScheduler(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (m *Master) serveSubscribe(w http.ResponseWriter, r *http.Request, call *scheduler.Call) {
+func (m *Master) serveSubscribe(w http.ResponseWriter, r *http.Request, call *scheduler.Call, accept wire.MediaType) {
 	if len(r.Header.Values(streamHeader)) > 0 {
 		wire.Text(w, http.StatusBadRequest, "Subscribe calls should not include the 'Mesos-Stream-Id' header")
 		return
 	}
-	mt, e := wire.ResponseType(r.Header)
-	if e != nil {
-		e.Write(w)
-		return
-	}
 	var s subscription
-	if !m.loop.do(func() { s = m.subscribe(call, mt) }) {
+	if !m.loop.do(func() { s = m.subscribe(call, accept) }) {
 		wire.Text(w, http.StatusServiceUnavailable, "Service Unavailable")
 		return
 	}
@@ -104,6 +113,8 @@ func validateCall(c *scheduler.Call, present wire.Present) *wire.Error {
 		return bad("Not a valid UUID")
 	case c.Type == scheduler.Call_ACKNOWLEDGE_OPERATION_STATUS && len(c.AcknowledgeOperationStatus.UUID) != 16:
 		return bad("Not a valid UUID")
+	case c.Type == scheduler.Call_ACKNOWLEDGE_OPERATION_STATUS && c.AcknowledgeOperationStatus.AgentID == nil:
+		return bad("Expecting 'agent_id' to be present")
 	case c.Type == scheduler.Call_UPDATE_FRAMEWORK && c.UpdateFramework.FrameworkInfo.GetID().GetValue() != c.FrameworkID.Value:
 		return bad("'framework_id' differs from 'update_framework.framework_info.id'")
 	}
@@ -166,9 +177,13 @@ func (m *Master) handleCall(c *scheduler.Call, streams []string) *wire.Error {
 		m.message(f, c.Message)
 	case scheduler.Call_UPDATE_FRAMEWORK:
 		return m.updateFrameworkCall(f, c.UpdateFramework)
-	case scheduler.Call_REQUEST, scheduler.Call_ACCEPT_INVERSE_OFFERS, scheduler.Call_DECLINE_INVERSE_OFFERS,
-		scheduler.Call_ACKNOWLEDGE_OPERATION_STATUS, scheduler.Call_RECONCILE_OPERATIONS:
-		// Taken and without effect: there is no maintenance, and no operation has an id.
+	case scheduler.Call_RECONCILE_OPERATIONS:
+		m.reconcileOperations(f, c.ReconcileOperations.Operations)
+	case scheduler.Call_ACKNOWLEDGE_OPERATION_STATUS:
+		// No update of an operation has a uuid, and so none can be acknowledged.
+		m.count("invalid_operation_status_update_acknowledgements")
+	case scheduler.Call_REQUEST, scheduler.Call_ACCEPT_INVERSE_OFFERS, scheduler.Call_DECLINE_INVERSE_OFFERS:
+		// Taken and without effect: Mesos's allocator, too, makes nothing of requests, and there is no maintenance.
 	default:
 		return wire.Errorf(http.StatusNotImplemented, "501 Not Implemented.")
 	}
