@@ -157,7 +157,7 @@ func (a *Agent) Start(ctx context.Context) (err error) {
 	a.loop = newLoop()
 	a.startFaults()
 	a.updates = updates.New(loopClock{a}, a.log, a.forward)
-	a.store.Strict, a.updates.Strict = a.flags.Strict, a.flags.Strict
+	a.store.Strict, a.updates.Strict, a.updates.Aside = a.flags.Strict, a.flags.Strict, a.store.Aside
 	if err := a.recover(); err != nil {
 		return err
 	}

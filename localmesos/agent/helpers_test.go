@@ -73,8 +73,9 @@ func (m *fakeMaster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.mu.Lock()
 		m.subs = append(m.subs, s)
 		m.stream = stream
+		id := m.id
 		m.mu.Unlock()
-		m.sendTo(stream, link.Event{Type: link.EventRegistered, Registered: &link.Registered{AgentID: mesos.AgentID{Value: m.id}, TotalPingTimeoutSeconds: 75}})
+		m.sendTo(stream, link.Event{Type: link.EventRegistered, Registered: &link.Registered{AgentID: mesos.AgentID{Value: id}, TotalPingTimeoutSeconds: 75}})
 		stream.Serve(r.Context(), w, map[string]string{link.StreamHeader: "s"})
 	case link.Path + "/call":
 		var c link.Call
@@ -101,6 +102,13 @@ func (m *fakeMaster) send(ev link.Event) {
 	s := m.stream
 	m.mu.Unlock()
 	m.sendTo(s, ev)
+}
+
+// newID is the id of the next agent that has none.
+func (m *fakeMaster) newID(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.id = id
 }
 
 // hangUp breaks the stream as a dying master does.

@@ -64,7 +64,8 @@ func sortedExecutors(fw *framework) []*executor {
 
 // event acts on a message of the master.
 func (a *Agent) event(ev *link.Event, out *outbox) {
-	if ev.Type != link.EventRegistered && a.master.out != out {
+	// A master that refuses an agent for good says so instead of registering it.
+	if ev.Type != link.EventRegistered && ev.Type != link.EventShutdown && a.master.out != out {
 		a.log.Warn("a message before the registration is ignored", "type", ev.Type)
 		return
 	}

@@ -294,54 +294,6 @@ func TestAnotherBoot(t *testing.T) {
 	c.Close()
 }
 
-func TestDamagedCheckpoints(t *testing.T) {
-	t.Parallel()
-	for name, pattern := range map[string]string{
-		"framework": "meta/slaves/*/frameworks/f1/framework.info",
-		"executor":  "meta/slaves/*/frameworks/f1/executors/x1/executor.info",
-		"task":      "meta/slaves/*/frameworks/f1/executors/x1/runs/*/tasks/t1/task.info",
-		"updates":   "meta/slaves/*/frameworks/f1/executors/x1/runs/*/tasks/t1/task.updates",
-		"container": "meta/containers/*",
-		"agent":     "meta/slaves/*/slave.info",
-		"boot":      "meta/boot_id",
-	} {
-		for how, damage := range map[string]func([]byte) []byte{
-			"empty":   func([]byte) []byte { return nil },
-			"cut":     func(b []byte) []byte { return b[:len(b)/2] },
-			"flipped": func(b []byte) []byte { b[len(b)/2] ^= 1; return b },
-			"garbage": func([]byte) []byte { return []byte("\x00\xff{{{\n\n") },
-		} {
-			t.Run(name+" "+how, func(t *testing.T) {
-				t.Parallel()
-				m := newMaster(t)
-				a := startAgent(t, testFlags(t, m))
-				waitRegistered(t, a)
-				m.running(runOf(true, "x1", "ok", "t1"))
-				quiet(t, a)
-				id := processes(t, a)["x1"]
-				restart(t, a, func() {
-					files, err := filepath.Glob(filepath.Join(a.store.Work(), pattern))
-					if err != nil || len(files) == 0 {
-						t.Fatalf("%s: %v %v", pattern, files, err)
-					}
-					b, err := os.ReadFile(files[0])
-					if err != nil {
-						t.Fatal(err)
-					}
-					if err := os.WriteFile(files[0], damage(b), 0o600); err != nil {
-						t.Fatal(err)
-					}
-				})
-				if id.Alive() && name == "container" {
-					// Its record is the only way to it; the executor goes by itself
-					// when the agent refuses it.
-					killProcess(t, id)
-				}
-			})
-		}
-	}
-}
-
 func TestExecutorReconnectsAfterItsConnectionBroke(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)

@@ -8,6 +8,7 @@
 //	meta/slaves/<agent>/frameworks/<framework>/executors/<executor>/executor.info
 //	meta/slaves/<agent>/.../executors/<executor>/runs/<container>/tasks/<task>/{task.info,task.updates}
 //	meta/containers/<container>
+//	meta/damaged/<path of a checkpoint>-<time>
 //	slaves/<agent>/frameworks/<framework>/executors/<executor>/runs/<container>/   (the sandbox)
 //
 // A checkpoint is replaced atomically and synced, and carries a checksum. One that
@@ -132,10 +133,27 @@ func (s *Store) setAside(path, why string) error {
 	if s.Strict {
 		return fmt.Errorf("the checkpoint %s is damaged: %s; start without --strict to have it set aside and go on without it", path, why)
 	}
-	aside := fmt.Sprintf("%s.damaged-%d", path, time.Now().UnixNano())
-	err := os.Rename(path, aside)
+	aside, err := s.Aside(path)
+	if err == nil {
+		err = os.Rename(path, aside)
+	}
 	s.log.Error("a checkpoint is damaged; it is set aside and what it told is lost", "file", path, "kept", aside, "why", why, "error", err)
 	return fmt.Errorf("%s: %s: %w", path, why, ErrMissing)
+}
+
+// Aside is a place for a damaged file, where it stays for people to look at: what
+// it lay beside may be removed because of it.
+func (s *Store) Aside(path string) (string, error) {
+	dir := filepath.Join(s.meta(), "damaged")
+	if err := atomicfile.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	name := strings.ReplaceAll(strings.TrimPrefix(path, s.meta()+"/"), "/", "_")
+	const longest = 200 // with the rest it must be a file's name
+	if len(name) > longest {
+		name = name[len(name)-longest:]
+	}
+	return filepath.Join(dir, fmt.Sprintf("%s-%d", name, time.Now().UnixNano())), nil
 }
 
 func (s *Store) writeMessage(path string, m proto.Message) error {

@@ -184,7 +184,10 @@ func (m *Manager) repair(path string, b []byte, good int, damaged bool) error {
 		return fmt.Errorf("the log of updates %s is damaged at byte %d; start without --strict to have it set aside and go on without the rest", path, good)
 	}
 	if damaged {
-		aside := fmt.Sprintf("%s.damaged-%d", path, time.Now().UnixNano())
+		aside, err := m.aside(path)
+		if err != nil {
+			return err
+		}
 		m.log.Error("a task's log of updates is damaged; the rest of it is set aside and not sent",
 			"file", path, "kept", aside, "offset", good)
 		if err := atomicfile.Write(aside, b, 0o600); err != nil {
@@ -192,4 +195,11 @@ func (m *Manager) repair(path string, b []byte, good int, damaged bool) error {
 		}
 	}
 	return atomicfile.Write(path, b[:good], 0o600)
+}
+
+func (m *Manager) aside(path string) (string, error) {
+	if m.Aside != nil {
+		return m.Aside(path)
+	}
+	return fmt.Sprintf("%s.damaged-%d", path, time.Now().UnixNano()), nil
 }

@@ -48,6 +48,8 @@ type Manager struct {
 	// Strict makes a damaged log an error of Recover; one that is only torn at its
 	// end is none.
 	Strict bool
+	// Aside is where a damaged log is kept; nil is beside it.
+	Aside func(path string) (string, error)
 
 	clock   Clock
 	forward func(Update)
