@@ -66,8 +66,9 @@ func (a *Agent) shutdownExecutor(e *executor) {
 	if !e.step(isShutDown) {
 		return
 	}
-	if e.cancel != nil {
-		// Not started yet: there is nobody to ask.
+	if e.cancel != nil && e.pid == 0 {
+		// Not started yet: there is nobody to ask. One that is started may be
+		// subscribed already, while its pid is still on the way to disk.
 		e.cancel()
 		e.killed = true
 		return
