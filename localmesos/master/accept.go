@@ -24,7 +24,7 @@ func (m *Master) accept(f *framework, c *scheduler.Call_Accept) {
 	if err != nil {
 		for _, o := range offers {
 			m.forgetOffer(o)
-			m.release(f, o.agent, o.resources)
+			m.release(f, o.agent, o.role, o.resources)
 		}
 		m.loseOperations(f, c.Operations, err.Error())
 		return
@@ -35,7 +35,7 @@ func (m *Master) accept(f *framework, c *scheduler.Call_Accept) {
 		acc.left = acc.left.Add(o.resources...)
 	}
 	// newTask and addExecutor take from what is free.
-	m.release(f, acc.agent, acc.left)
+	m.release(f, acc.agent, acc.role, acc.left)
 	for _, op := range c.Operations {
 		switch op.Type {
 		case mesos.Offer_Operation_LAUNCH:
@@ -57,7 +57,7 @@ func (m *Master) accept(f *framework, c *scheduler.Call_Accept) {
 			m.refuseOperation(f, op, unsupported(acc.agent, op))
 		}
 	}
-	m.take(f, acc.agent, acc.left)
+	m.take(f, acc.agent, acc.role, acc.left)
 	m.refuse(f, acc.agent, acc.role, acc.left, c.Filters)
 }
 
@@ -159,7 +159,9 @@ func (m *Master) launch(acc *acceptance, t mesos.TaskInfo) {
 	} else {
 		run.Executor, run.Generated = commandExecutor(acc.framework.id, t), true
 	}
-	acc.left = acc.left.Sub(m.newTask(acc.framework, acc.agent, t, executorID).resources...)
+	x := m.newTask(acc.framework, acc.agent, t, executorID)
+	acc.left = acc.left.Sub(x.resources...)
+	m.publishTaskAdded(x)
 	run.Tasks = []mesos.TaskInfo{t}
 	acc.agent.send(link.Event{Type: link.EventRun, Run: &run})
 }
@@ -184,7 +186,9 @@ func (m *Master) launchGroup(acc *acceptance, g *mesos.Offer_Operation_LaunchGro
 	m.useExecutor(acc, x)
 	for i := range tasks {
 		tasks[i].Executor = &x
-		acc.left = acc.left.Sub(m.newTask(acc.framework, acc.agent, tasks[i], x.ExecutorID.Value).resources...)
+		t := m.newTask(acc.framework, acc.agent, tasks[i], x.ExecutorID.Value)
+		acc.left = acc.left.Sub(t.resources...)
+		m.publishTaskAdded(t)
 	}
 	acc.agent.send(link.Event{Type: link.EventRun, Run: &link.Run{Framework: acc.framework.info, Executor: x, Tasks: tasks, Group: true}})
 }

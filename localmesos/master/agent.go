@@ -6,7 +6,6 @@ import (
 	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
-	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
 
 	"tandem/localmesos/internal/resource"
 	"tandem/localmesos/internal/wire"
@@ -36,6 +35,12 @@ type agent struct {
 	pings    uint64
 	ponged   bool
 	timeouts int
+	// giveUp removes it, as soon as the rate limit allows; comeBack does so when
+	// it has been disconnected for too long.
+	giveUp, comeBack *timer
+
+	// shrunk tells that it came back with less than is used on it.
+	shrunk bool
 
 	registered, reregistered time.Time
 }
@@ -150,6 +155,7 @@ func (m *Master) agentStreamEnded(id, streamID string) {
 	}
 	m.log.Info("agent disconnected", "agent", a.id, "hostname", a.info.Hostname)
 	a.detach()
+	m.awaitReturn(a)
 	for _, o := range a.offers {
 		m.rescind(o)
 	}
@@ -160,8 +166,9 @@ func (m *Master) agentStreamEnded(id, streamID string) {
 		}
 		for _, t := range f.tasks {
 			if t.agent == a && !isTerminal(t.state) {
-				m.tell(f, m.masterStatus(t, mesos.TASK_LOST, mesos.REASON_AGENT_DISCONNECTED, "Agent "+a.info.Hostname+" disconnected"))
-				t.state = mesos.TASK_LOST
+				s := m.masterStatus(t, mesos.TASK_LOST, mesos.REASON_AGENT_DISCONNECTED, "Agent "+a.info.Hostname+" disconnected")
+				m.updateTask(t, s, mesos.TASK_LOST)
+				m.tell(f, s)
 			}
 		}
 		m.dropFrameworkOf(a, f)
@@ -179,12 +186,12 @@ func (m *Master) startPings(a *agent) {
 func (m *Master) nextPing(a *agent) {
 	if !a.ponged {
 		a.timeouts++
-		if a.timeouts >= m.flags.MaxAgentPingTimeouts {
-			m.loseAgent(a)
+		if a.timeouts >= m.flags.MaxAgentPingTimeouts && a.giveUp == nil && m.planLoss(a) {
 			return
 		}
 	} else {
 		a.timeouts = 0
+		m.keep(a)
 	}
 	a.pings++
 	a.ponged = false
@@ -193,108 +200,9 @@ func (m *Master) nextPing(a *agent) {
 	a.ping = m.loop.after(m.flags.AgentPingTimeout, func() { m.nextPing(a) })
 }
 
-// loseAgent gives an agent up whose pings timed out. It may come back later.
-func (m *Master) loseAgent(a *agent) {
-	if !a.step(agentPingsTimeOut) {
-		return
-	}
-	since := time.Now()
-	m.recordFailed("agent "+a.id+" is unreachable", m.registry.lose(a.id, since))
-	m.log.Info("agent is unreachable", "agent", a.id, "hostname", a.info.Hostname)
-	m.unreachable[a.id] = unreachableAgent{Since: since}
-	m.count("slave_unreachable_scheduled")
-	m.count("slave_unreachable_completed")
-	m.count("slave_removals")
-	m.count("slave_removals/reason_unhealthy")
-	for _, f := range m.frameworks {
-		for id, t := range f.tasks {
-			if t.agent != a {
-				continue
-			}
-			if isTerminal(t.state) {
-				m.removeTask(t)
-				continue
-			}
-			state := mesos.TASK_LOST
-			if f.has(mesos.FrameworkInfo_Capability_PARTITION_AWARE) {
-				state = mesos.TASK_UNREACHABLE
-			}
-			s := m.masterStatus(t, state, mesos.REASON_AGENT_REMOVED, "health check timed out")
-			s.UnreachableTime = &mesos.TimeInfo{Nanoseconds: since.UnixNano()}
-			m.tell(f, s)
-			t.record(s)
-			t.state = state
-			m.forgetTask(t)
-			f.unreachable[id] = t
-		}
-	}
-	m.dropAgent(a)
-}
-
-// removeAgent forgets an agent that left for good; its tasks are lost.
-func (m *Master) removeAgent(a *agent, message string) {
-	if !a.step(agentLeaves) {
-		return
-	}
-	m.recordFailed("removal of agent "+a.id, m.registry.forget(a.id))
-	m.count("slave_removals")
-	m.log.Info("agent removed", "agent", a.id, "hostname", a.info.Hostname, "why", message)
-	for _, f := range m.frameworks {
-		for _, t := range f.tasks {
-			if t.agent != a {
-				continue
-			}
-			if !isTerminal(t.state) {
-				state := mesos.TASK_LOST
-				if f.has(mesos.FrameworkInfo_Capability_PARTITION_AWARE) {
-					state = mesos.TASK_GONE
-				}
-				m.tell(f, m.masterStatus(t, state, mesos.REASON_AGENT_REMOVED, message))
-				t.state = state
-			}
-			m.removeTask(t)
-		}
-	}
-	m.dropAgent(a)
-}
-
-// dropAgent forgets an agent without tasks, rescinds its offers and tells every framework.
-func (m *Master) dropAgent(a *agent) {
-	for _, o := range a.offers {
-		m.rescind(o)
-	}
-	for key, x := range a.executors {
-		if f := m.frameworks[key.framework]; f != nil {
-			f.drop(a.id, x.resources)
-		}
-		delete(a.executors, key)
-	}
-	m.loop.cancel(a.ping)
-	a.detach()
-	delete(m.agents, a.id)
-	for _, f := range m.frameworks {
-		f.send(&scheduler.Event{Type: scheduler.Event_FAILURE, Failure: &scheduler.Event_Failure{AgentID: &mesos.AgentID{Value: a.id}}})
-	}
-}
-
-// giveUpRecovered ends the wait for agents that were registered with the
-// master before this one.
-func (m *Master) giveUpRecovered() {
-	since := time.Now()
-	for id := range m.recovered {
-		m.recordFailed("agent "+id+" did not come back", m.registry.lose(id, since))
-		m.log.Info("agent did not come back after the master's start", "agent", id, "timeout", m.flags.AgentReregisterTimeout)
-		m.unreachable[id] = unreachableAgent{Since: since}
-		delete(m.recovered, id)
-		for _, f := range m.frameworks {
-			f.send(&scheduler.Event{Type: scheduler.Event_FAILURE, Failure: &scheduler.Event_Failure{AgentID: &mesos.AgentID{Value: id}}})
-		}
-	}
-}
-
 func (m *Master) removeExecutor(a *agent, f *framework, x *executor) {
 	delete(a.executors, executorKey{f.id, x.info.ExecutorID.Value})
-	m.release(f, a, x.resources)
+	m.release(f, a, roleOf(x.info.Resources), x.resources)
 }
 
 func shutdownFramework(id string) link.Event {

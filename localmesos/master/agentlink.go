@@ -104,7 +104,7 @@ func (m *Master) handleAgentCall(a *agent, c link.Call) {
 	case link.CallUnregister:
 		m.count("messages_unregister_slave")
 		m.count("slave_removals/reason_unregistered")
-		m.removeAgent(a, "agent unregistered")
+		m.removeAgent(a, "the agent unregistered")
 	default:
 		m.log.Warn("unknown message of an agent", "agent", a.id, "type", c.Type)
 	}

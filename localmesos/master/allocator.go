@@ -3,7 +3,6 @@ package master
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
@@ -11,61 +10,48 @@ import (
 	"tandem/localmesos/internal/resource"
 )
 
-// Resources below both are not worth an offer (MIN_CPUS, MIN_MEM of Mesos).
-const (
-	minCPUs = 0.01
-	minMem  = 32.0
-)
-
 // startTimers plans the periodic work.
 func (m *Master) startTimers() {
 	var tick func()
 	tick = func() {
 		m.loop.after(m.flags.AllocationInterval, tick)
-		now := time.Now()
+		now := m.loop.now()
 		for _, f := range m.frameworks {
 			f.expireFilters(now)
 		}
 		m.allocate()
 	}
 	m.loop.after(m.flags.AllocationInterval, tick)
-	if len(m.recovered) > 0 {
+	if len(m.recovered) > 0 || m.blind {
 		m.loop.after(m.flags.AgentReregisterTimeout, m.giveUpRecovered)
 	}
 }
 
-// candidate is a framework in one of its roles.
-type candidate struct {
-	framework *framework
-	role      string
-}
-
-// allocate offers all that is free. For each agent the candidate with the
-// smallest dominant share that has not refused gets everything, as Mesos's
-// hierarchical allocator does without weights and quotas.
+// allocate offers all that is free. For each agent the role with the smallest
+// share comes first, and in it the framework with the smallest; it is offered
+// all that it has not refused, as by Mesos's hierarchical allocator without quotas.
 func (m *Master) allocate() {
 	if m.faults.OffersPaused() {
 		return
 	}
 	m.allocations++
-	total := m.clusterTotal()
+	byRole := m.frameworksByRole()
+	if len(byRole) == 0 {
+		return
+	}
+	roles := make([]string, 0, len(byRole))
+	for role := range byRole {
+		roles = append(roles, role)
+	}
+	slices.Sort(roles)
+	total := m.clusterQuantities()
 	made := map[*framework][]*offer{}
 	for _, a := range m.sortedAgents() {
-		if a.state != agentConnected || !worthOffering(a.free) {
+		if a.state != agentConnected || !m.worthOffering(a.free) {
 			continue
 		}
-		for _, c := range m.candidates(total) {
-			resources := a.free.AvailableTo(c.role)
-			if !worthOffering(resources) || c.framework.isFiltered(c.role, a.id, resources) || needsGPUs(a, c.framework) {
-				continue
-			}
-			o := m.newOffer(c.framework, a, c.role, resources)
-			made[c.framework] = append(made[c.framework], o)
-			m.turn++
-			c.framework.lastOffered = m.turn
-			if !worthOffering(a.free) {
-				break
-			}
+		for _, o := range m.allocateAgent(a, roles, byRole, total) {
+			made[o.framework] = append(made[o.framework], o)
 		}
 	}
 	for f, offers := range made {
@@ -77,41 +63,76 @@ func (m *Master) allocate() {
 	}
 }
 
-// candidates are the connected frameworks by role, the poorest first; those
-// of equal share take turns.
-func (m *Master) candidates(total resource.List) []candidate {
-	var out []candidate
-	share := map[*framework]float64{}
+// allocateAgent offers what is free on one agent.
+func (m *Master) allocateAgent(a *agent, roles []string, byRole map[string][]*framework, total resource.Quantities) (made []*offer) {
+	for _, role := range m.shares.sorted(roles, total, m.weight) {
+		resources := a.free.AvailableTo(role)
+		if !m.worthOffering(resources) {
+			continue
+		}
+		for _, f := range poorestFirst(byRole[role], role, total) {
+			if f.isFiltered(role, a.id, resources) || needsGPUs(a, f) {
+				continue
+			}
+			made = append(made, m.newOffer(f, a, role, resources))
+			m.turn++
+			f.lastOffered = m.turn
+			m.shares.offered(role, m.turn)
+			break
+		}
+		if !m.worthOffering(a.free) {
+			break
+		}
+	}
+	return made
+}
+
+// frameworksByRole are the connected frameworks that want offers for a role.
+func (m *Master) frameworksByRole() map[string][]*framework {
+	out := map[string][]*framework{}
 	for _, f := range m.frameworks {
 		if f.state != frameworkConnected {
 			continue
 		}
-		share[f] = dominantShare(f.total(), total)
 		for _, role := range f.roles() {
 			if !f.suppressed[role] {
-				out = append(out, candidate{f, role})
+				out[role] = append(out[role], f)
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(share[a.framework], share[b.framework]),
-			cmp.Compare(a.framework.lastOffered, b.framework.lastOffered),
-			cmp.Compare(a.framework.id, b.framework.id), cmp.Compare(a.role, b.role))
-	})
 	return out
 }
 
-// dominantShare is the largest part of any scalar of the cluster that is held (DRF).
-func dominantShare(held, total resource.List) float64 {
-	share := 0.0
-	for _, name := range []string{"cpus", "mem", "disk"} {
-		all, _ := total.Scalar(name)
-		mine, _ := held.Scalar(name)
-		if all > 0 {
-			share = max(share, mine/all)
-		}
+// poorestFirst sorts frameworks by what they hold in a role; those of equal
+// share take turns. It changes the order of its argument.
+func poorestFirst(frameworks []*framework, role string, total resource.Quantities) []*framework {
+	if len(frameworks) < 2 {
+		return frameworks
 	}
-	return share
+	share := make(map[*framework]float64, len(frameworks))
+	for _, f := range frameworks {
+		share[f] = f.shares[role].DominantShare(total)
+	}
+	slices.SortFunc(frameworks, func(a, b *framework) int {
+		return cmp.Or(cmp.Compare(share[a], share[b]), cmp.Compare(a.lastOffered, b.lastOffered), cmp.Compare(a.id, b.id))
+	})
+	return frameworks
+}
+
+// weight is a role's weight; 1 unless somebody has set it.
+func (m *Master) weight(role string) float64 {
+	if w, ok := m.weights[role]; ok {
+		return w
+	}
+	return 1
+}
+
+func (m *Master) clusterQuantities() resource.Quantities {
+	total := resource.Quantities{}
+	for _, a := range m.agents {
+		total.Add(a.total)
+	}
+	return total
 }
 
 func (m *Master) clusterTotal() resource.List {
@@ -131,10 +152,16 @@ func (m *Master) sortedAgents() []*agent {
 	return out
 }
 
-func worthOffering(l resource.List) bool {
-	cpus, _ := l.Scalar("cpus")
-	mem, _ := l.Scalar("mem")
-	return cpus >= minCPUs || mem >= minMem
+// worthOffering tells whether there is as much as min_allocatable_resources.
+func (m *Master) worthOffering(l resource.List) bool {
+	if l.Empty() {
+		return false
+	}
+	if len(m.least) == 0 {
+		return true
+	}
+	there := resource.QuantitiesOf(l)
+	return slices.ContainsFunc(m.least, there.Contains)
 }
 
 // needsGPUs tells that the agent has GPUs and the framework cannot use them: Mesos keeps such agents free for those that can.

@@ -44,13 +44,26 @@ type Flags struct {
 	// AgentReregisterTimeout (10 min) is how long the master waits, after its
 	// own restart, for the agents of its registry and for their frameworks.
 	AgentReregisterTimeout time.Duration
+	// AgentRemovalRateLimit is the least time between two agents that are given
+	// up because they do not answer or did not come back; 0 for no limit.
+	AgentRemovalRateLimit time.Duration
+	// Weights of roles, as "role=weight,role=weight"; 1 for all others. Weights
+	// that were set while a master ran, and are in its registry, count more.
+	Weights string
+	// MinAllocatableResources is what makes an offer worthwhile, such as the
+	// default "cpus:0.01|mem:32": any one of these amounts.
+	MinAllocatableResources string
 	// AllocationInterval (1 s) is the time between two allocations.
 	AllocationInterval time.Duration
 	// HeartbeatInterval of event streams; 15 s, which is not a flag in Apache Mesos.
 	HeartbeatInterval time.Duration
-	// MaxCompletedFrameworks (50) and MaxCompletedTasksPerFramework (1000) bound the history.
-	MaxCompletedFrameworks        int
-	MaxCompletedTasksPerFramework int
+	// MaxCompletedFrameworks (50), MaxCompletedTasksPerFramework (1000) and
+	// MaxUnreachableTasksPerFramework (1000) bound what is remembered; negative for nothing.
+	MaxCompletedFrameworks          int
+	MaxCompletedTasksPerFramework   int
+	MaxUnreachableTasksPerFramework int
+	// MaxOperatorEventStreamSubscribers (1000) bounds those who follow the master's events.
+	MaxOperatorEventStreamSubscribers int
 	// EnableFaults lets faults be made from outside, by /faults; see the package fault.
 	EnableFaults bool
 	// Supervise kills and restarts the master for a fault; without it these are refused.
@@ -68,7 +81,8 @@ func DefaultFlags() Flags {
 		IP: "127.0.0.1", Port: DefaultPort, Registry: RegistryLog,
 		AgentPingTimeout: 15 * time.Second, MaxAgentPingTimeouts: 5, AgentReregisterTimeout: 10 * time.Minute,
 		AllocationInterval: time.Second, HeartbeatInterval: 15 * time.Second,
-		MaxCompletedFrameworks: 50, MaxCompletedTasksPerFramework: 1000,
+		MaxCompletedFrameworks: 50, MaxCompletedTasksPerFramework: 1000, MaxUnreachableTasksPerFramework: 1000,
+		MaxOperatorEventStreamSubscribers: 1000, MinAllocatableResources: "cpus:0.01|mem:32",
 	}
 }
 
@@ -86,8 +100,13 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	set.IntVar(&f.MaxAgentPingTimeouts, "max_agent_ping_timeouts", f.MaxAgentPingTimeouts, "unanswered pings after which an agent is unreachable")
 	flags.DurationVar(set, &f.AgentReregisterTimeout, "agent_reregister_timeout", "how long known agents may take to come back after a restart of the master")
 	flags.DurationVar(set, &f.AllocationInterval, "allocation_interval", "time between two allocations")
-	set.IntVar(&f.MaxCompletedFrameworks, "max_completed_frameworks", f.MaxCompletedFrameworks, "completed frameworks to remember")
-	set.IntVar(&f.MaxCompletedTasksPerFramework, "max_completed_tasks_per_framework", f.MaxCompletedTasksPerFramework, "completed tasks to remember for each framework")
+	set.Var((*countFlag)(&f.MaxCompletedFrameworks), "max_completed_frameworks", "completed frameworks to remember")
+	set.Var((*countFlag)(&f.MaxCompletedTasksPerFramework), "max_completed_tasks_per_framework", "completed tasks to remember for each framework")
+	set.Var((*countFlag)(&f.MaxUnreachableTasksPerFramework), "max_unreachable_tasks_per_framework", "unreachable tasks to remember for each framework")
+	set.IntVar(&f.MaxOperatorEventStreamSubscribers, "max_operator_event_stream_subscribers", f.MaxOperatorEventStreamSubscribers, "tools that may follow the events of the master; the oldest has to go for one more")
+	set.Var((*rateFlag)(&f.AgentRemovalRateLimit), "agent_removal_rate_limit", "how fast unreachable agents are given up, such as 1/10mins (default: no limit)")
+	set.StringVar(&f.Weights, "weights", f.Weights, "weights of roles, such as web=2,batch=0.5; other roles have 1")
+	set.StringVar(&f.MinAllocatableResources, "min_allocatable_resources", f.MinAllocatableResources, "resources worth an offer; any of the alternatives is enough")
 	set.BoolVar(&f.EnableFaults, "enable_faults", f.EnableFaults, "let \"tandem mesos fault\" break the master on purpose, for tests")
 	for name, why := range ignored {
 		flags.Ignore(set, name, why)
@@ -142,8 +161,11 @@ func (f Flags) withDefaults() Flags {
 	f.AgentReregisterTimeout = cmp.Or(f.AgentReregisterTimeout, def.AgentReregisterTimeout)
 	f.AllocationInterval = cmp.Or(f.AllocationInterval, def.AllocationInterval)
 	f.HeartbeatInterval = cmp.Or(f.HeartbeatInterval, def.HeartbeatInterval)
-	f.MaxCompletedFrameworks = cmp.Or(f.MaxCompletedFrameworks, def.MaxCompletedFrameworks)
-	f.MaxCompletedTasksPerFramework = cmp.Or(f.MaxCompletedTasksPerFramework, def.MaxCompletedTasksPerFramework)
+	f.MaxCompletedFrameworks = max(cmp.Or(f.MaxCompletedFrameworks, def.MaxCompletedFrameworks), 0)
+	f.MaxCompletedTasksPerFramework = max(cmp.Or(f.MaxCompletedTasksPerFramework, def.MaxCompletedTasksPerFramework), 0)
+	f.MaxUnreachableTasksPerFramework = max(cmp.Or(f.MaxUnreachableTasksPerFramework, def.MaxUnreachableTasksPerFramework), 0)
+	f.MaxOperatorEventStreamSubscribers = cmp.Or(f.MaxOperatorEventStreamSubscribers, def.MaxOperatorEventStreamSubscribers)
+	f.MinAllocatableResources = cmp.Or(f.MinAllocatableResources, def.MinAllocatableResources)
 	if f.Logger == nil {
 		f.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -171,10 +193,19 @@ func (f Flags) validate() error {
 		bad("--registry=%q is unknown: use %s or %s", f.Registry, RegistryLog, RegistryInMemory)
 	}
 	for name, d := range map[string]time.Duration{"agent_ping_timeout": f.AgentPingTimeout, "allocation_interval": f.AllocationInterval,
-		"agent_reregister_timeout": f.AgentReregisterTimeout, "heartbeat interval": f.HeartbeatInterval} {
+		"agent_reregister_timeout": f.AgentReregisterTimeout, "agent_removal_rate_limit": f.AgentRemovalRateLimit, "heartbeat interval": f.HeartbeatInterval} {
 		if d < 0 {
 			bad("--%s=%v is negative", name, d)
 		}
+	}
+	if _, err := parseWeights(f.Weights); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := parseLeast(f.MinAllocatableResources); err != nil {
+		errs = append(errs, err)
+	}
+	if f.MaxOperatorEventStreamSubscribers < 1 {
+		bad("--max_operator_event_stream_subscribers=%d is too small: use 1 or more", f.MaxOperatorEventStreamSubscribers)
 	}
 	if f.MaxAgentPingTimeouts < 1 {
 		bad("--max_agent_ping_timeouts=%d is too small: use 1 or more", f.MaxAgentPingTimeouts)

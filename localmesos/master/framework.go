@@ -1,7 +1,9 @@
 package master
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -31,6 +33,8 @@ type framework struct {
 	// held is all that is offered to it or used by it, by agent, without
 	// allocation info: equal ports of two agents are not the same ports.
 	held map[string]resource.List
+	// shares is the same as amounts by role.
+	shares map[string]resource.Quantities
 	// lastOffered breaks ties of the allocation.
 	lastOffered uint64
 
@@ -94,8 +98,8 @@ func (f *framework) step(e frameworkEvent) bool {
 func (m *Master) newFramework(id string, info mesos.FrameworkInfo, state frameworkState) *framework {
 	info.ID = &mesos.FrameworkID{Value: id}
 	f := &framework{
-		id: id, info: info, state: state, suppressed: map[string]bool{}, offers: map[string]*offer{}, held: map[string]resource.List{},
-		tasks: map[string]*task{}, unreachable: map[string]*task{}, registered: time.Now(),
+		id: id, info: info, state: state, suppressed: map[string]bool{}, offers: map[string]*offer{}, held: map[string]resource.List{}, shares: map[string]resource.Quantities{},
+		tasks: map[string]*task{}, unreachable: map[string]*task{}, registered: m.loop.now(),
 	}
 	m.frameworks[id] = f
 	return f
@@ -119,16 +123,28 @@ func hasCapability(info mesos.FrameworkInfo, c mesos.FrameworkInfo_Capability_Ty
 	return slices.ContainsFunc(info.Capabilities, func(x mesos.FrameworkInfo_Capability) bool { return x.Type == c })
 }
 
-// take adds resources of an agent to what the framework has.
-func (f *framework) take(agentID string, resources resource.List) {
+// take adds resources of an agent to what the framework has for a role.
+func (f *framework) take(agentID, role string, resources resource.List) {
 	f.held[agentID] = f.held[agentID].Add(resources...)
+	if f.shares[role] == nil {
+		f.shares[role] = resource.Quantities{}
+	}
+	f.shares[role].Add(resources)
 }
 
 // drop takes resources of an agent from what the framework has.
-func (f *framework) drop(agentID string, resources resource.List) {
+func (f *framework) drop(agentID, role string, resources resource.List) {
+	if f.shares[role].Sub(resources); len(f.shares[role]) == 0 {
+		delete(f.shares, role)
+	}
 	if f.held[agentID] = f.held[agentID].Sub(resources...); f.held[agentID].Empty() {
 		delete(f.held, agentID)
 	}
+}
+
+// sortedOffers are the offers that are out, oldest first.
+func (f *framework) sortedOffers() []*offer {
+	return slices.SortedFunc(maps.Values(f.offers), func(a, b *offer) int { return cmp.Compare(a.number, b.number) })
 }
 
 // total is all that the framework has, for people: ranges of several agents run together.
@@ -208,15 +224,23 @@ func (m *Master) removeFramework(f *framework) {
 		m.dropFrameworkOf(a, f)
 	}
 	for id, t := range f.unreachable {
+		m.updateTask(t, m.killedWith(f, t), mesos.TASK_KILLED)
 		delete(f.unreachable, id)
 		m.complete(f, t)
 	}
-	f.unregistered = time.Now()
+	f.unregistered = m.loop.now()
 	delete(m.frameworks, f.id)
+	m.publishFrameworkRemoved(f)
 	m.completed = append(m.completed, f)
 	if n := len(m.completed) - m.flags.MaxCompletedFrameworks; n > 0 {
 		m.completed = slices.Delete(m.completed, 0, n)
 	}
+}
+
+// killedWith is the last status of a task whose framework is removed. Only
+// those who look at the master see it; the framework hears no more.
+func (m *Master) killedWith(f *framework, t *task) mesos.TaskStatus {
+	return m.masterStatus(t, mesos.TASK_KILLED, mesos.REASON_FRAMEWORK_REMOVED, "Framework "+f.id+" removed")
 }
 
 // dropFrameworkOf forgets all that a framework has on an agent and frees its resources.
@@ -224,7 +248,7 @@ func (m *Master) dropFrameworkOf(a *agent, f *framework) {
 	for _, t := range f.tasks {
 		if t.agent == a {
 			if !isTerminal(t.state) {
-				t.state = mesos.TASK_KILLED
+				m.updateTask(t, m.killedWith(f, t), mesos.TASK_KILLED)
 			}
 			m.removeTask(t)
 		}

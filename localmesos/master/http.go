@@ -19,10 +19,12 @@ func (m *Master) routes() http.Handler {
 		"/roles":             m.serveModel(m.rolesModel),
 		"/metrics/snapshot":  m.serveModel(m.metricsModel),
 		"/system/stats.json": m.serveModel(statsModel),
-		// There are none of these, which is what Mesos says of a cluster without them.
-		"/quota":              m.serveModel(func() any { return object{} }),
-		"/weights":            m.serveModel(func() any { return []object{} }),
+		// There is none, which is what Mesos says of a cluster without it.
 		"/maintenance/status": m.serveModel(func() any { return object{} }),
+		"/files/browse":       serveFiles,
+		"/files/read":         serveFiles,
+		"/files/download":     serveFiles,
+		"/files/debug":        m.serveModel(func() any { return object{} }),
 		"/slaves":             m.serveSlaves,
 		"/frameworks":         m.serveModel(m.frameworksModel),
 		"/tasks":              m.serveTasks,
@@ -53,6 +55,9 @@ func (m *Master) routes() http.Handler {
 				return
 			}
 			get[path](w, r)
+		case path == "/weights":
+			m.serveWeights(w, r)
+		case serveRefused(w, r, path):
 		default:
 			wire.Text(w, http.StatusNotFound, "404 Not Found.")
 		}
@@ -105,17 +110,10 @@ func (m *Master) serveTeardown(w http.ResponseWriter, r *http.Request) {
 		wire.Text(w, http.StatusBadRequest, "Missing 'frameworkId' query parameter in the request body")
 		return
 	}
-	found := false
-	m.loop.do(func() {
-		if f := m.frameworks[id]; f != nil {
-			found = true
-			m.removeFramework(f)
-		}
-	})
-	if !found {
-		wire.Text(w, http.StatusBadRequest, "No framework found with ID "+id)
+	var e *wire.Error
+	if !m.loop.do(func() { e = m.teardown(id) }) {
+		wire.Text(w, http.StatusServiceUnavailable, "Service Unavailable")
 		return
 	}
-	w.Header().Set("Content-Length", "0")
-	w.WriteHeader(http.StatusOK)
+	writeDone(w, e)
 }

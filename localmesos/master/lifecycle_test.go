@@ -306,7 +306,7 @@ func TestNewAgentAtTheSameAddress(t *testing.T) {
 	if a.id == b.id {
 		t.Error("a new agent got an old id")
 	}
-	if got := describe(f.update(t, "t")); got != "TASK_LOST SOURCE_MASTER +executor REASON_AGENT_REMOVED a new agent registered at the same address" {
+	if got := describe(f.update(t, "t")); got != "TASK_LOST SOURCE_MASTER +executor Agent 127.0.0.1 removed: a new agent registered at the same address REASON_AGENT_REMOVED" {
 		t.Error(got)
 	}
 }
@@ -340,11 +340,11 @@ func TestRegistryFile(t *testing.T) {
 		t.Errorf("a second master in one directory: %v", err)
 	}
 	m.Close()
-	if err := os.WriteFile(filepath.Join(dir, "registry.json"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "registry.json"), []byte(`{"version":2}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(flags); err == nil || !strings.Contains(err.Error(), "registry.json") {
-		t.Errorf("a damaged registry: %v", err)
+	if _, err := New(flags); err == nil || !strings.Contains(err.Error(), "of a later program") {
+		t.Errorf("a later registry: %v", err)
 	}
 	for _, bad := range []Flags{{}, {Registry: "x"}, {Registry: RegistryInMemory, IP: "x"}, {Registry: RegistryInMemory, Port: -1}, {WorkDir: "/dev/null/x"},
 		{Registry: RegistryInMemory, AgentPingTimeout: -1}, {Registry: RegistryInMemory, MaxAgentPingTimeouts: -1}} {

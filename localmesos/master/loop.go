@@ -14,7 +14,12 @@ type loop struct {
 	done   chan struct{}
 	once   sync.Once
 	timers timerHeap
+	// skew puts the clock forward; only tests do.
+	skew time.Duration
 }
+
+// now is the time by the loop's clock. Only the loop may call it.
+func (l *loop) now() time.Time { return time.Now().Add(l.skew) }
 
 // timer is a closure that runs at a time unless cancelled.
 type timer struct {
@@ -57,7 +62,7 @@ func (l *loop) post(f func()) {
 
 // after runs f in the loop after d. Only the loop may call it.
 func (l *loop) after(d time.Duration, f func()) *timer {
-	t := &timer{at: time.Now().Add(d), run: f}
+	t := &timer{at: l.now().Add(d), run: f}
 	heap.Push(&l.timers, t)
 	return t
 }
@@ -76,7 +81,7 @@ func (l *loop) run() {
 	for {
 		wait := time.Hour
 		if len(l.timers) > 0 {
-			wait = time.Until(l.timers[0].at)
+			wait = l.timers[0].at.Sub(l.now())
 		}
 		if wait <= 0 {
 			if t, ok := heap.Pop(&l.timers).(*timer); ok {

@@ -23,6 +23,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"tandem/localmesos/fault"
+	"tandem/localmesos/internal/resource"
 	"tandem/localmesos/internal/wire"
 )
 
@@ -54,6 +55,7 @@ type Master struct {
 	agents        map[string]*agent
 	recovered     map[string]mesos.AgentInfo // in the registry, not yet back
 	unreachable   map[string]unreachableAgent
+	subscribers   []*subscriber // oldest first
 	offers        map[string]*offer
 	nextFramework int
 	nextAgentID   int
@@ -62,6 +64,12 @@ type Master struct {
 	turn          uint64
 	allocations   uint64
 	counters      counters
+	weights       map[string]float64
+	shares        shares
+	least         []resource.Quantities // what is worth an offer: any of them
+	removalAt     time.Time             // when the next agent may be given up
+	// blind tells that the registry was lost: unknown agents may be on their way back.
+	blind bool
 	// ending tells that streams end because the master does, which means
 	// nothing for those at the other end.
 	ending bool
@@ -92,10 +100,13 @@ func New(flags Flags) (*Master, error) {
 		listener: ln, serving: make(chan struct{}), registry: reg,
 		frameworks: map[string]*framework{}, agents: map[string]*agent{}, offers: map[string]*offer{},
 		recovered: map[string]mesos.AgentInfo{}, unreachable: map[string]unreachableAgent{}, counters: counters{},
+		shares: newShares(),
 	}
 	m.info = masterInfo(m.id, flags)
 	m.loop = newLoop()
 	m.faults = m.newFaults()
+	m.weights, _ = parseWeights(flags.Weights) // validate has read them
+	m.least, _ = parseLeast(flags.MinAllocatableResources)
 	m.recoverRegistry()
 	return m, nil
 }
@@ -195,5 +206,8 @@ func (m *Master) closeStreams() {
 		if a.stream != nil {
 			a.stream.Close()
 		}
+	}
+	for _, s := range m.subscribers {
+		s.stream.Close()
 	}
 }

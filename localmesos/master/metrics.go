@@ -71,7 +71,9 @@ func (m *Master) countTask(s mesos.TaskState) {
 }
 
 // metricsModel is /metrics/snapshot.
-func (m *Master) metricsModel() any {
+func (m *Master) metricsModel() any { return m.metrics() }
+
+func (m *Master) metrics() map[string]wire.Double {
 	out := map[string]wire.Double{}
 	set := func(name string, v float64) { out["master/"+name] = wire.Double(v) }
 	for _, name := range otherCounters {
@@ -92,6 +94,7 @@ func (m *Master) metricsModel() any {
 	m.frameworkMetrics(set)
 	m.agentMetrics(set)
 	set("elected", 1)
+	set("operator_event_stream_subscribers", float64(len(m.subscribers)))
 	set("outstanding_offers", float64(len(m.offers)))
 	set("uptime_secs", sinceSeconds(m.started))
 	out["allocator/mesos/allocation_runs"] = wire.Double(m.allocations)

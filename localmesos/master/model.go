@@ -140,6 +140,9 @@ func taskModel(t *task) object {
 		"id": t.info.TaskID.Value, "name": t.info.Name, "framework_id": t.framework.id, "executor_id": t.executorID,
 		"slave_id": t.agentID, "state": t.state.String(), "resources": resourcesModel(t.resources), "role": t.role(), "statuses": statuses,
 	}
+	if user := t.user(); user != "" {
+		out["user"] = user
+	}
 	if t.info.Labels != nil {
 		out["labels"] = bareLabels(t.info.Labels)
 	}

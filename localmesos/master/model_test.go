@@ -175,7 +175,7 @@ func (w *world) comeBack(t *rapid.T) {
 	}
 }
 
-func (w *world) lose(t *rapid.T) { w.m.loseAgent(pick(t, w.m.agents)) }
+func (w *world) lose(t *rapid.T) { w.m.loseAgent(pick(t, w.m.agents), lostPings) }
 
 func (w *world) leave(t *rapid.T) {
 	f := pick(t, w.m.frameworks)

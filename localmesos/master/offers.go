@@ -16,6 +16,7 @@ import (
 // offer is resources of one agent that a framework may use.
 type offer struct {
 	id        string
+	number    int
 	framework *framework
 	agent     *agent
 	role      string
@@ -36,23 +37,30 @@ const defaultRefuseSeconds = 5.0
 
 // newOffer takes the resources from the agent for the framework.
 func (m *Master) newOffer(f *framework, a *agent, role string, resources resource.List) *offer {
-	o := &offer{id: fmt.Sprintf("%s-O%d", m.id, m.nextOffer), framework: f, agent: a, role: role, resources: resources}
+	o := &offer{id: fmt.Sprintf("%s-O%d", m.id, m.nextOffer), number: m.nextOffer, framework: f, agent: a, role: role, resources: resources}
 	m.nextOffer++
 	m.offers[o.id], f.offers[o.id], a.offers[o.id] = o, o, o
-	m.take(f, a, resources)
+	m.take(f, a, role, resources)
 	return o
 }
 
-// take moves resources from an agent's free ones to a framework.
-func (m *Master) take(f *framework, a *agent, resources resource.List) {
+// take moves resources from an agent's free ones to a framework, for a role.
+func (m *Master) take(f *framework, a *agent, role string, resources resource.List) {
 	a.free = a.free.Sub(resources...)
-	f.take(a.id, resources)
+	f.take(a.id, role, resources)
+	m.shares.add(role, resources)
 }
 
 // release gives resources back to their agent.
-func (m *Master) release(f *framework, a *agent, resources resource.List) {
+func (m *Master) release(f *framework, a *agent, role string, resources resource.List) {
+	f.drop(a.id, role, resources)
+	m.shares.sub(role, resources)
+	if a.shrunk {
+		// More is used than there is; what comes back is not free before it is.
+		a.free = a.total.Sub(m.usedOn(a)...).Sub(a.offered()...)
+		return
+	}
 	a.free = a.free.Add(resources...)
-	f.drop(a.id, resources)
 }
 
 // forgetOffer ends an offer without giving its resources back.
@@ -66,20 +74,20 @@ func (m *Master) forgetOffer(o *offer) {
 func (m *Master) discardOffers(f *framework) {
 	for _, o := range f.offers {
 		m.forgetOffer(o)
-		m.release(f, o.agent, o.resources)
+		m.release(f, o.agent, o.role, o.resources)
 	}
 }
 
 // rescind ends an offer and tells the framework.
 func (m *Master) rescind(o *offer) {
 	m.forgetOffer(o)
-	m.release(o.framework, o.agent, o.resources)
+	m.release(o.framework, o.agent, o.role, o.resources)
 	o.framework.send(&scheduler.Event{Type: scheduler.Event_RESCIND, Rescind: &scheduler.Event_Rescind{OfferID: mesos.OfferID{Value: o.id}}})
 }
 
 // refuse gives resources back and sets a filter for them.
 func (m *Master) refuse(f *framework, a *agent, role string, resources resource.List, filters *mesos.Filters) {
-	m.release(f, a, resources)
+	m.release(f, a, role, resources)
 	if resources.Empty() {
 		return
 	}
@@ -92,7 +100,7 @@ func (m *Master) refuse(f *framework, a *agent, role string, resources resource.
 	if timeout == 0 {
 		return
 	}
-	x := filter{role: role, agent: a.id, refused: resources, until: time.Now().Add(timeout)}
+	x := filter{role: role, agent: a.id, refused: resources, until: m.loop.now().Add(timeout)}
 	// What the new filter covers need not be kept.
 	f.filter(x)
 }

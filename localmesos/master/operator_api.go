@@ -2,24 +2,23 @@ package master
 
 import (
 	"net/http"
-	"slices"
+	"strconv"
 
-	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	apimaster "github.com/mesos/mesos-go/api/v1/lib/master"
 
 	"tandem/localmesos/internal/wire"
 )
 
-// serveOperator is /api/v1, and all below it that has no handler of its own.
+// serveOperator is /api/v1, and all below it that has no handler of its own. The
+// order of the checks is that of Mesos: method, types, form, call, Accept.
 func (m *Master) serveOperator(w http.ResponseWriter, r *http.Request) {
 	var call apimaster.Call
 	present, e := wire.ReadCall(w, r, &call)
+	if e == nil {
+		e = validateOperatorCall(&call, present)
+	}
 	if e != nil {
 		e.Write(w)
-		return
-	}
-	if !present["type"] {
-		wire.Text(w, http.StatusBadRequest, "Failed to validate master::Call: Expecting 'type' to be present")
 		return
 	}
 	mt, e := wire.ResponseType(r.Header)
@@ -27,188 +26,129 @@ func (m *Master) serveOperator(w http.ResponseWriter, r *http.Request) {
 		e.Write(w)
 		return
 	}
-	var response *apimaster.Response
-	var b []byte
-	var err error
-	if !m.loop.do(func() {
-		response = m.operatorResponse(&call)
-		switch {
-		case response == nil:
-		case mt == wire.JSON:
-			b, err = m.operatorJSON(response)
-		default:
-			b, err = wire.Marshal(mt, response)
+	read, act := readers[call.Type], actors[call.Type]
+	switch {
+	case call.Type == apimaster.Call_SUBSCRIBE:
+		m.serveEvents(w, r, mt)
+	case read != nil:
+		var response *apimaster.Response
+		if !m.loop.do(func() { response = read(m) }) {
+			wire.Text(w, http.StatusServiceUnavailable, "Service Unavailable")
+			return
 		}
-	}) {
-		wire.Text(w, http.StatusServiceUnavailable, "Service Unavailable")
+		writeOperator(w, mt, response)
+	case act != nil:
+		if !m.loop.do(func() { e = act(m, &call) }) {
+			wire.Text(w, http.StatusServiceUnavailable, "Service Unavailable")
+			return
+		}
+		writeDone(w, e)
+	case call.Type == apimaster.Call_LIST_FILES, call.Type == apimaster.Call_READ_FILE:
+		// Apache Mesos attaches its log only, and that only with --log_dir.
+		wire.Text(w, http.StatusNotFound, "")
+	default:
+		notImplemented(w, unsupportedCalls[call.Type])
+	}
+}
+
+// writeDone answers a call that has no response of its own.
+func writeDone(w http.ResponseWriter, e *wire.Error) {
+	if e != nil {
+		e.Write(w)
 		return
 	}
-	if response == nil {
-		wire.Text(w, http.StatusNotImplemented, "501 Not Implemented.")
-		return
+	w.Header().Set("Content-Length", "0")
+	w.WriteHeader(http.StatusOK)
+}
+
+// notImplemented answers 501 with what the master does not have, in words for people.
+func notImplemented(w http.ResponseWriter, why string) {
+	text := "501 Not Implemented."
+	if why != "" {
+		text += " The embedded master " + why + "; run Apache Mesos for that."
+	}
+	wire.Text(w, http.StatusNotImplemented, text)
+}
+
+func writeOperator(w http.ResponseWriter, mt wire.MediaType, response *apimaster.Response) {
+	var b []byte
+	var err error
+	if mt == wire.JSON {
+		b, err = operatorJSON(response)
+	} else {
+		b, err = wire.Marshal(mt, response)
 	}
 	if err != nil {
 		wire.Text(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	w.Header().Set("Content-Type", string(mt))
+	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
 	_, _ = w.Write(b)
 }
 
-// operatorResponse answers the calls that only read; nil means not implemented.
-func (m *Master) operatorResponse(c *apimaster.Call) *apimaster.Response {
-	switch c.Type {
-	case apimaster.Call_GET_HEALTH:
-		return &apimaster.Response{Type: apimaster.Response_GET_HEALTH, GetHealth: &apimaster.Response_GetHealth{Healthy: true}}
-	case apimaster.Call_GET_VERSION:
-		return &apimaster.Response{Type: apimaster.Response_GET_VERSION, GetVersion: &apimaster.Response_GetVersion{VersionInfo: versionInfo()}}
-	case apimaster.Call_GET_FLAGS:
-		return &apimaster.Response{Type: apimaster.Response_GET_FLAGS, GetFlags: m.flagList()}
-	case apimaster.Call_GET_MASTER:
-		info := m.info
-		return &apimaster.Response{Type: apimaster.Response_GET_MASTER, GetMaster: &apimaster.Response_GetMaster{MasterInfo: &info}}
-	case apimaster.Call_GET_AGENTS:
-		return &apimaster.Response{Type: apimaster.Response_GET_AGENTS, GetAgents: m.getAgents()}
-	case apimaster.Call_GET_FRAMEWORKS:
-		return &apimaster.Response{Type: apimaster.Response_GET_FRAMEWORKS, GetFrameworks: m.getFrameworks()}
-	case apimaster.Call_GET_EXECUTORS:
-		return &apimaster.Response{Type: apimaster.Response_GET_EXECUTORS, GetExecutors: m.getExecutors()}
-	case apimaster.Call_GET_TASKS:
-		return &apimaster.Response{Type: apimaster.Response_GET_TASKS, GetTasks: m.getTasks()}
-	case apimaster.Call_GET_STATE:
-		return &apimaster.Response{Type: apimaster.Response_GET_STATE, GetState: &apimaster.Response_GetState{
-			GetTasks: m.getTasks(), GetExecutors: m.getExecutors(), GetFrameworks: m.getFrameworks(), GetAgents: m.getAgents(),
-		}}
-	case apimaster.Call_GET_ROLES:
-		return &apimaster.Response{Type: apimaster.Response_GET_ROLES, GetRoles: m.getRoles()}
-	case apimaster.Call_GET_LOGGING_LEVEL:
-		// There is one log, and its level is not the master's.
-		return &apimaster.Response{Type: apimaster.Response_GET_LOGGING_LEVEL, GetLoggingLevel: &apimaster.Response_GetLoggingLevel{Level: 0}}
-	default:
-		return nil
-	}
+// Why calls are not supported.
+const (
+	noReservations = "makes no reservations and no volumes"
+	noMaintenance  = "has no maintenance"
+	noDraining     = "does not drain or deactivate agents"
+	noQuotas       = "has no quotas"
+)
+
+// unsupportedCalls are those that are refused, each with the reason.
+var unsupportedCalls = map[apimaster.Call_Type]string{
+	apimaster.Call_SET_LOGGING_LEVEL:           "logs as its own flags say",
+	apimaster.Call_RESERVE_RESOURCES:           noReservations,
+	apimaster.Call_UNRESERVE_RESOURCES:         noReservations,
+	apimaster.Call_CREATE_VOLUMES:              noReservations,
+	apimaster.Call_DESTROY_VOLUMES:             noReservations,
+	apimaster.Call_GROW_VOLUME:                 noReservations,
+	apimaster.Call_SHRINK_VOLUME:               noReservations,
+	apimaster.Call_UPDATE_MAINTENANCE_SCHEDULE: noMaintenance,
+	apimaster.Call_START_MAINTENANCE:           noMaintenance,
+	apimaster.Call_STOP_MAINTENANCE:            noMaintenance,
+	apimaster.Call_DRAIN_AGENT:                 noDraining,
+	apimaster.Call_DEACTIVATE_AGENT:            noDraining,
+	apimaster.Call_REACTIVATE_AGENT:            noDraining,
+	apimaster.Call_UPDATE_QUOTA:                noQuotas,
+	apimaster.Call_SET_QUOTA:                   noQuotas,
+	apimaster.Call_REMOVE_QUOTA:                noQuotas,
 }
 
-func versionInfo() mesos.VersionInfo {
-	var none string
-	var never float64
-	return mesos.VersionInfo{Version: Version, BuildDate: &none, BuildTime: &never, BuildUser: &none, GitSHA: &none}
+// operatorNeeds names the field that a type of call must have.
+var operatorNeeds = map[apimaster.Call_Type]string{
+	apimaster.Call_GET_METRICS:                 "get_metrics",
+	apimaster.Call_SET_LOGGING_LEVEL:           "set_logging_level",
+	apimaster.Call_LIST_FILES:                  "list_files",
+	apimaster.Call_READ_FILE:                   "read_file",
+	apimaster.Call_UPDATE_WEIGHTS:              "update_weights",
+	apimaster.Call_RESERVE_RESOURCES:           "reserve_resources",
+	apimaster.Call_UNRESERVE_RESOURCES:         "unreserve_resources",
+	apimaster.Call_CREATE_VOLUMES:              "create_volumes",
+	apimaster.Call_DESTROY_VOLUMES:             "destroy_volumes",
+	apimaster.Call_GROW_VOLUME:                 "grow_volume",
+	apimaster.Call_SHRINK_VOLUME:               "shrink_volume",
+	apimaster.Call_UPDATE_MAINTENANCE_SCHEDULE: "update_maintenance_schedule",
+	apimaster.Call_START_MAINTENANCE:           "start_maintenance",
+	apimaster.Call_STOP_MAINTENANCE:            "stop_maintenance",
+	apimaster.Call_DRAIN_AGENT:                 "drain_agent",
+	apimaster.Call_DEACTIVATE_AGENT:            "deactivate_agent",
+	apimaster.Call_REACTIVATE_AGENT:            "reactivate_agent",
+	apimaster.Call_UPDATE_QUOTA:                "update_quota",
+	apimaster.Call_SET_QUOTA:                   "set_quota",
+	apimaster.Call_REMOVE_QUOTA:                "remove_quota",
+	apimaster.Call_TEARDOWN:                    "teardown",
+	apimaster.Call_MARK_AGENT_GONE:             "mark_agent_gone",
 }
 
-func (m *Master) getRoles() *apimaster.Response_GetRoles {
-	out := &apimaster.Response_GetRoles{}
-	for _, v := range m.roleViews() {
-		r := mesos.Role{Name: v.name, Weight: 1, Resources: v.offered.Add(v.used...).Allocate(v.name)}
-		for _, id := range v.frameworks {
-			r.Frameworks = append(r.Frameworks, mesos.FrameworkID{Value: id})
-		}
-		out.Roles = append(out.Roles, r)
+// validateOperatorCall checks that a call has what its type needs; the words are Mesos's.
+func validateOperatorCall(c *apimaster.Call, present wire.Present) *wire.Error {
+	field := "type"
+	if present[field] {
+		field = operatorNeeds[c.Type]
 	}
-	return out
-}
-
-func (m *Master) flagList() *apimaster.Response_GetFlags {
-	out := &apimaster.Response_GetFlags{}
-	for name, value := range m.flags.texts() {
-		out.Flags = append(out.Flags, mesos.Flag{Name: name, Value: &value})
+	if field != "" && !present[field] {
+		return wire.Errorf(http.StatusBadRequest, "Failed to validate master::Call: Expecting '%s' to be present", field)
 	}
-	slices.SortFunc(out.Flags, func(a, b mesos.Flag) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
-	return out
-}
-
-func (m *Master) getAgents() *apimaster.Response_GetAgents {
-	out := &apimaster.Response_GetAgents{}
-	for _, a := range m.sortedAgents() {
-		pid, offered := a.pid(), a.offered()
-		x := apimaster.Response_GetAgents_Agent{
-			AgentInfo: a.info, Active: a.state == agentConnected, Version: a.version, PID: &pid,
-			RegisteredTime: &mesos.TimeInfo{Nanoseconds: a.registered.UnixNano()},
-			TotalResources: a.total.Downgraded(), OfferedResources: offered.Downgraded(),
-			AllocatedResources: a.total.Sub(a.free...).Downgraded(),
-		}
-		if !a.reregistered.IsZero() {
-			x.ReregisteredTime = &mesos.TimeInfo{Nanoseconds: a.reregistered.UnixNano()}
-		}
-		out.Agents = append(out.Agents, x)
-	}
-	for _, info := range m.recovered {
-		out.RecoveredAgents = append(out.RecoveredAgents, info)
-	}
-	return out
-}
-
-func (m *Master) getFrameworks() *apimaster.Response_GetFrameworks {
-	out := &apimaster.Response_GetFrameworks{}
-	one := func(f *framework) apimaster.Response_GetFrameworks_Framework {
-		connected := f.state == frameworkConnected
-		x := apimaster.Response_GetFrameworks_Framework{
-			FrameworkInfo: f.info, Active: connected, Connected: connected, Recovered: f.state == frameworkRecovered,
-			RegisteredTime: &mesos.TimeInfo{Nanoseconds: f.registered.UnixNano()}, AllocatedResources: f.total().Downgraded(),
-		}
-		for _, o := range f.offers {
-			x.Offers = append(x.Offers, o.message())
-			x.OfferedResources = append(x.OfferedResources, o.resources.Allocate(o.role).Downgraded()...)
-		}
-		if !f.reregistered.IsZero() {
-			x.ReregisteredTime = &mesos.TimeInfo{Nanoseconds: f.reregistered.UnixNano()}
-		}
-		if !f.unregistered.IsZero() {
-			x.UnregisteredTime = &mesos.TimeInfo{Nanoseconds: f.unregistered.UnixNano()}
-		}
-		return x
-	}
-	for _, f := range m.sortedFrameworks() {
-		out.Frameworks = append(out.Frameworks, one(f))
-	}
-	for _, f := range m.completed {
-		out.CompletedFrameworks = append(out.CompletedFrameworks, one(f))
-	}
-	return out
-}
-
-func (m *Master) getExecutors() *apimaster.Response_GetExecutors {
-	out := &apimaster.Response_GetExecutors{}
-	for _, a := range m.sortedAgents() {
-		for _, f := range m.sortedFrameworks() {
-			for _, x := range a.executorsOf(f.id) {
-				out.Executors = append(out.Executors, apimaster.Response_GetExecutors_Executor{ExecutorInfo: x.info, AgentID: mesos.AgentID{Value: a.id}})
-			}
-		}
-	}
-	return out
-}
-
-func (m *Master) getTasks() *apimaster.Response_GetTasks {
-	out := &apimaster.Response_GetTasks{}
-	for _, f := range append(m.sortedFrameworks(), m.completed...) {
-		for _, t := range sortedTasks(f.tasks) {
-			out.Tasks = append(out.Tasks, t.message())
-		}
-		for _, t := range sortedTasks(f.unreachable) {
-			out.UnreachableTasks = append(out.UnreachableTasks, t.message())
-		}
-		for _, t := range f.completed {
-			out.CompletedTasks = append(out.CompletedTasks, t.message())
-		}
-	}
-	return out
-}
-
-// message is the task as the v1 API shows it.
-func (t *task) message() mesos.Task {
-	state := t.state
-	out := mesos.Task{
-		Name: t.info.Name, TaskID: t.info.TaskID, FrameworkID: mesos.FrameworkID{Value: t.framework.id}, AgentID: mesos.AgentID{Value: t.agentID},
-		State: &state, Resources: t.info.Resources, Statuses: t.statuses, StatusUpdateState: t.sent, StatusUpdateUUID: t.sentUUID,
-		Labels: t.info.Labels, Discovery: t.info.Discovery, Container: t.info.Container, HealthCheck: t.info.HealthCheck, KillPolicy: t.info.KillPolicy,
-	}
-	if t.executorID != "" {
-		out.ExecutorID = &mesos.ExecutorID{Value: t.executorID}
-	}
-	return out
+	return nil
 }

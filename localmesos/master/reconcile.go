@@ -42,27 +42,29 @@ func (m *Master) reconcileOne(f *framework, id string, agentID *mesos.AgentID) {
 		where = t.agentID
 		agentID = &mesos.AgentID{Value: where}
 	}
-	aware := f.has(mesos.FrameworkInfo_Capability_PARTITION_AWARE)
-	lost := func(state mesos.TaskState) mesos.TaskState {
-		if aware {
-			return state
-		}
-		return mesos.TASK_LOST
-	}
 	if where == "" && len(m.recovered) > 0 {
 		return
 	}
 	if _, waiting := m.recovered[where]; waiting {
 		return
 	}
+	say := func(state mesos.TaskState, what string) mesos.TaskStatus {
+		return sourceMaster(id, lostUnless(f, state), mesos.REASON_RECONCILIATION, "Reconciliation: Task is "+what)
+	}
 	var s mesos.TaskStatus
-	if u, gone := m.unreachable[where]; gone {
-		s = sourceMaster(id, lost(mesos.TASK_UNREACHABLE), mesos.REASON_RECONCILIATION, "Reconciliation: Task is unreachable")
+	u, isUnreachable := m.unreachable[where]
+	switch {
+	case isUnreachable:
+		s = say(mesos.TASK_UNREACHABLE, "unreachable")
 		s.UnreachableTime = &mesos.TimeInfo{Nanoseconds: u.Since.UnixNano()}
-	} else if m.agents[where] != nil {
-		s = sourceMaster(id, lost(mesos.TASK_GONE), mesos.REASON_RECONCILIATION, "Reconciliation: Task is unknown to the agent")
-	} else {
-		s = sourceMaster(id, lost(mesos.TASK_UNKNOWN), mesos.REASON_RECONCILIATION, "Reconciliation: Task is unknown")
+	case m.agents[where] != nil:
+		s = say(mesos.TASK_GONE, "unknown to the agent")
+	case m.registry.isGone(where):
+		s = say(mesos.TASK_GONE_BY_OPERATOR, "gone")
+	case m.blind:
+		return
+	default:
+		s = say(mesos.TASK_UNKNOWN, "unknown")
 	}
 	s.AgentID = agentID
 	m.tell(f, s)

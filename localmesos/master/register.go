@@ -2,6 +2,8 @@ package master
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
@@ -31,6 +33,10 @@ func (m *Master) registerAgent(sub link.Subscribe, remote string) (agentSubscrip
 		return agentSubscription{}, err
 	}
 	id := sub.AgentInfo.GetID().GetValue()
+	if why := m.mustShutDown(id, sub, remote); why != "" {
+		m.log.Warn("agent is refused and told to shut down", "agent", id, "hostname", sub.AgentInfo.Hostname, "why", why)
+		return refuseAgent(why), nil
+	}
 	if id == "" {
 		m.replaceAgentAt(sub.AgentInfo)
 		id = m.newAgentID()
@@ -53,18 +59,21 @@ func (m *Master) registerAgent(sub link.Subscribe, remote string) (agentSubscrip
 	}
 	if !known {
 		a = &agent{id: id, number: m.nextNumber, offers: map[string]*offer{}, executors: map[executorKey]*executor{},
-			frameworkTasks: map[string]int{}, registered: time.Now()}
+			frameworkTasks: map[string]int{}, registered: m.loop.now()}
 		m.nextNumber++
 		m.agents[id] = a
 	} else {
 		a.detach()
+		m.keep(a)
+		m.loop.cancel(a.comeBack)
 		for _, o := range a.offers {
 			m.rescind(o)
 		}
-		a.reregistered = time.Now()
+		a.reregistered = m.loop.now()
 	}
 	delete(m.recovered, id)
 	delete(m.unreachable, id)
+	changed := known && !sameOffer(a, total, sub.AgentInfo)
 	a.step(agentSubscribes)
 	a.info, a.version, a.ip = sub.AgentInfo, sub.Version, addressOf(sub.IP, sub.AgentInfo.Hostname, remote)
 	a.stream, a.streamID = s.stream, s.streamID
@@ -82,12 +91,46 @@ func (m *Master) registerAgent(sub link.Subscribe, remote string) (agentSubscrip
 		// Of a known agent this is about tasks that counted as lost when the stream broke.
 		message = cameBackUnknown
 	}
-	m.takeOver(a, sub, message)
+	if changed {
+		// What was refused is not what is offered from now on.
+		for _, f := range m.frameworks {
+			delete(f.filters, id)
+		}
+	}
 	a.total = total
-	a.free = total.Sub(m.usedOn(a)...)
+	news := m.takeOver(a, sub, message)
+	used := m.usedOn(a)
+	a.shrunk = !total.Contains(used...)
+	a.free = total.Sub(used...)
+	m.publishRegistration(a, !known, news)
 	m.startPings(a)
 	m.allocate()
 	return s, nil
+}
+
+// mustShutDown is why an agent may not come (back), in Mesos's words; empty when it may.
+func (m *Master) mustShutDown(id string, sub link.Subscribe, remote string) string {
+	if m.registry.isGone(id) {
+		return lostGone
+	}
+	a := m.agents[id]
+	if a != nil && (a.info.Hostname != sub.AgentInfo.Hostname || a.ip != addressOf(sub.IP, sub.AgentInfo.Hostname, remote)) {
+		return "Agent attempted to reregister with different IP / hostname"
+	}
+	return ""
+}
+
+// refuseAgent is a stream that only tells an agent to end, with all that it runs.
+func refuseAgent(why string) agentSubscription {
+	a := agent{stream: wire.NewStream(wire.JSON)}
+	a.send(link.Event{Type: link.EventShutdown, Shutdown: why})
+	a.stream.Close()
+	return agentSubscription{stream: a.stream}
+}
+
+// sameOffer tells whether an agent has what it had before.
+func sameOffer(a *agent, total resource.List, info mesos.AgentInfo) bool {
+	return a.total.Equal(total) && slices.EqualFunc(a.info.Attributes, info.Attributes, func(x, y mesos.Attribute) bool { return x.Equal(y) })
 }
 
 func checkAgent(sub link.Subscribe) (resource.List, error) {
@@ -121,8 +164,38 @@ func (m *Master) replaceAgentAt(info mesos.AgentInfo) {
 	}
 }
 
+// arrivals are what an agent brought that the master did not know.
+type arrivals struct {
+	frameworks []*framework
+	tasks      []*task
+}
+
+// publishRegistration tells subscribers of an agent in the order of Mesos: tasks
+// of frameworks that are known, the agent, then the other frameworks with their tasks.
+func (m *Master) publishRegistration(a *agent, isNew bool, news arrivals) {
+	of := func(f *framework) {
+		for _, t := range news.tasks {
+			if t.framework == f {
+				m.publishTaskAdded(t)
+			}
+		}
+	}
+	for _, f := range m.sortedFrameworks() {
+		if !slices.Contains(news.frameworks, f) {
+			of(f)
+		}
+	}
+	if isNew {
+		m.publishAgentAdded(a)
+	}
+	for _, f := range news.frameworks {
+		m.publishFrameworkAdded(f)
+		of(f)
+	}
+}
+
 // takeOver makes the master's view of an agent that of the agent itself.
-func (m *Master) takeOver(a *agent, sub link.Subscribe, message string) {
+func (m *Master) takeOver(a *agent, sub link.Subscribe, message string) (news arrivals) {
 	infos := map[string]mesos.FrameworkInfo{}
 	for _, info := range sub.Frameworks {
 		infos[info.GetID().GetValue()] = info
@@ -140,7 +213,9 @@ func (m *Master) takeOver(a *agent, sub link.Subscribe, message string) {
 		if !ok {
 			return nil
 		}
-		return m.recoverFramework(id, info)
+		f := m.recoverFramework(id, info)
+		news.frameworks = append(news.frameworks, f)
+		return f
 	}
 	for id := range infos {
 		owner(id)
@@ -157,7 +232,7 @@ func (m *Master) takeOver(a *agent, sub link.Subscribe, message string) {
 	for key, x := range a.executors {
 		if !there[key] {
 			if f := m.frameworks[key.framework]; f != nil {
-				f.drop(a.id, x.resources)
+				m.removeExecutor(a, f, x)
 			}
 			delete(a.executors, key)
 		}
@@ -171,12 +246,21 @@ func (m *Master) takeOver(a *agent, sub link.Subscribe, message string) {
 		t := f.tasks[r.Info.TaskID.Value]
 		if t != nil && t.agent == a {
 			reported[t] = true
+			if t.killed && !isTerminal(r.State) {
+				// It may not have heard.
+				a.send(link.Event{Type: link.EventKill, Kill: &link.Kill{FrameworkID: r.FrameworkID, TaskID: r.Info.TaskID.Value}})
+			}
 			continue
 		}
 		if t = m.adoptTask(a, f, r); t != nil {
 			reported[t] = true
+			news.tasks = append(news.tasks, t)
 			m.tellCameBack(f, t, message)
 		}
+	}
+	// What was lost with the agent and did not come back with it is not unreachable any more.
+	for _, f := range m.frameworks {
+		maps.DeleteFunc(f.unreachable, func(_ string, t *task) bool { return t.agentID == a.id })
 	}
 	for id := range stale {
 		a.send(shutdownFramework(id))
@@ -187,6 +271,7 @@ func (m *Master) takeOver(a *agent, sub link.Subscribe, message string) {
 		}
 	}
 	m.askForMissing(a, reported)
+	return news
 }
 
 // recoverFramework makes a framework known that an agent told of. It has time

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
@@ -17,8 +17,14 @@ import (
 	"tandem/localmesos/internal/wire"
 )
 
-// maxRemovedFrameworks bounds how many ids of removed frameworks are kept.
-const maxRemovedFrameworks = 1000
+// registryVersion is the form of the file.
+const registryVersion = 1
+
+// How many ids of removed frameworks, and of agents that are unreachable or gone, are kept.
+const (
+	maxRemovedFrameworks = 1000
+	maxLostAgents        = 10_000
+)
 
 // registry is what a master must not forget: which agents it has admitted,
 // which of them are unreachable, and which frameworks were removed. Every change
@@ -29,12 +35,18 @@ type registry struct {
 	data registryData
 	// size of what was written last, in bytes.
 	size int
+	// lost is the damaged file that was set aside when the registry was opened; empty if there was none.
+	lost string
 }
 
 type registryData struct {
 	Version     int                         `json:"version"`
 	Agents      map[string]json.RawMessage  `json:"agents"`
 	Unreachable map[string]unreachableAgent `json:"unreachable"`
+	// Gone are agents that an operator has given up; they must not come back.
+	Gone map[string]unreachableAgent `json:"gone,omitempty"`
+	// Weights of roles, as far as they were set.
+	Weights map[string]float64 `json:"weights,omitempty"`
 	// Removed lists frameworks that were torn down or not back in time, oldest first.
 	Removed []string `json:"removed_frameworks"`
 }
@@ -45,7 +57,7 @@ type unreachableAgent struct {
 }
 
 func openRegistry(flags Flags) (*registry, error) {
-	r := &registry{data: registryData{Version: 1}}
+	r := &registry{data: registryData{Version: registryVersion}}
 	if flags.Registry == RegistryLog {
 		r.path = filepath.Join(flags.WorkDir, "registry.json")
 		if err := r.lockDir(flags.WorkDir); err != nil {
@@ -61,6 +73,12 @@ func openRegistry(flags Flags) (*registry, error) {
 	}
 	if r.data.Unreachable == nil {
 		r.data.Unreachable = map[string]unreachableAgent{}
+	}
+	if r.data.Gone == nil {
+		r.data.Gone = map[string]unreachableAgent{}
+	}
+	if r.data.Weights == nil {
+		r.data.Weights = map[string]float64{}
 	}
 	return r, nil
 }
@@ -79,19 +97,33 @@ func (r *registry) lockDir(dir string) error {
 	return nil
 }
 
+// read takes over what an earlier master wrote. A file that cannot be read as a
+// registry is set aside, not removed: a person may still find in it what is gone
+// or was removed. One of a later version is not damaged, and is refused.
 func (r *registry) read() error {
 	b, err := os.ReadFile(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err == nil {
-		err = json.Unmarshal(b, &r.data)
-	}
-	if err == nil && r.data.Version != 1 {
-		err = fmt.Errorf("version %d is not known to this program", r.data.Version)
-	}
 	if err != nil {
-		return fmt.Errorf("mesos master: registry %s: %w; restore it, or remove it to forget all agents", r.path, err)
+		return fmt.Errorf("mesos master: the registry cannot be read: %w; check its rights", err)
+	}
+	r.size = len(b)
+	if err = json.Unmarshal(b, &r.data); err == nil {
+		switch v := r.data.Version; {
+		case v == registryVersion:
+			return nil
+		case v > registryVersion:
+			return fmt.Errorf("mesos master: registry %s: version %d is of a later program: use that, or remove the file to forget all agents", r.path, v)
+		}
+	}
+	r.data = registryData{Version: registryVersion}
+	r.lost = fmt.Sprintf("%s.damaged-%s", r.path, time.Now().UTC().Format("20060102T150405.000000000"))
+	if err := os.Rename(r.path, r.lost); err != nil {
+		return fmt.Errorf("mesos master: the damaged registry cannot be set aside: %w", err)
+	}
+	if err := atomicfile.SyncDir(filepath.Dir(r.path)); err != nil {
+		return fmt.Errorf("mesos master: the damaged registry cannot be set aside: %w", err)
 	}
 	return nil
 }
@@ -114,46 +146,6 @@ func (r *registry) write() error {
 	return atomicfile.Write(r.path, append(b, '\n'), 0o600)
 }
 
-// admit records an agent as registered and reachable.
-func (r *registry) admit(info mesos.AgentInfo) error {
-	b, err := wire.MarshalJSON(&info)
-	if err != nil {
-		return fmt.Errorf("mesos master: encoding agent %s: %w", info.GetID().Value, err)
-	}
-	id := info.GetID().Value
-	if _, gone := r.data.Unreachable[id]; !gone && string(r.data.Agents[id]) == string(b) {
-		return nil
-	}
-	r.data.Agents[id] = b
-	delete(r.data.Unreachable, id)
-	return r.write()
-}
-
-// lose records agents as unreachable.
-func (r *registry) lose(id string, since time.Time) error {
-	delete(r.data.Agents, id)
-	r.data.Unreachable[id] = unreachableAgent{Since: since}
-	return r.write()
-}
-
-// forget removes an agent.
-func (r *registry) forget(id string) error {
-	delete(r.data.Agents, id)
-	delete(r.data.Unreachable, id)
-	return r.write()
-}
-
-// removeFramework records that a framework must not come back.
-func (r *registry) removeFramework(id string) error {
-	r.data.Removed = append(r.data.Removed, id)
-	if n := len(r.data.Removed) - maxRemovedFrameworks; n > 0 {
-		r.data.Removed = slices.Delete(r.data.Removed, 0, n)
-	}
-	return r.write()
-}
-
-func (r *registry) isRemoved(id string) bool { return slices.Contains(r.data.Removed, id) }
-
 // agents decodes the admitted agents; an entry that does not decode is left out and named.
 func (r *registry) agents() (map[string]mesos.AgentInfo, error) {
 	out := map[string]mesos.AgentInfo{}
@@ -173,11 +165,21 @@ func (r *registry) agents() (map[string]mesos.AgentInfo, error) {
 func (m *Master) recoverRegistry() {
 	agents, err := m.registry.agents()
 	if err != nil {
+		m.blind = true
 		m.log.Error("entries of the registry cannot be read and are passed over", "error", err)
 	}
 	m.recovered = agents
 	for id, u := range m.registry.data.Unreachable {
 		m.unreachable[id] = u
+	}
+	if m.registry.lost != "" {
+		m.blind = true
+		m.log.Error("the registry is damaged and was set aside: agents that come back are taken as they are, also those that were marked gone, and frameworks that were removed may subscribe again; "+
+			"nothing is said of unknown tasks before agent_reregister_timeout", "damaged", m.registry.lost, "agent_reregister_timeout", m.flags.AgentReregisterTimeout)
+	}
+	if len(m.registry.data.Weights) > 0 {
+		// What was set while a master ran counts more than the flag, as in Mesos.
+		m.weights = maps.Clone(m.registry.data.Weights)
 	}
 }
 

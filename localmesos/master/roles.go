@@ -64,7 +64,7 @@ func (m *Master) rolesModel() any {
 	roles := []object{}
 	for _, v := range m.roleViews() {
 		roles = append(roles, object{
-			"name": v.name, "weight": wire.Double(1), "frameworks": nonNil(v.frameworks),
+			"name": v.name, "weight": wire.Double(m.weight(v.name)), "frameworks": nonNil(v.frameworks),
 			"resources": resourcesModel(v.offered.Add(v.used...)), "allocated": sparse(v.used), "offered": sparse(v.offered), "reserved": sparse(v.reserved),
 			"quota": object{"role": v.name, "guarantee": object{}, "limit": object{}, "consumed": sparse(v.used.Add(v.reserved...))},
 		})

@@ -201,6 +201,7 @@ func (m *Master) kill(f *framework, c *scheduler.Call_Kill) {
 		m.log.Info("kill of a task with another agent's id is passed over", "framework", f.id, "task", c.TaskID.Value, "agent", c.AgentID.Value)
 		return
 	}
+	t.killed = true
 	t.agent.send(link.Event{Type: link.EventKill, Kill: &link.Kill{
 		FrameworkID: mesos.FrameworkID{Value: f.id}, TaskID: c.TaskID.Value, KillPolicy: c.KillPolicy,
 	}})

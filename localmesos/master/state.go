@@ -15,15 +15,25 @@ import (
 
 // texts are the flags as Mesos shows them.
 func (f Flags) texts() map[string]string {
-	return map[string]string{
+	out := map[string]string{
 		"ip": f.IP, "port": strconv.Itoa(f.Port), "hostname": f.Hostname, "work_dir": f.WorkDir, "registry": f.Registry,
-		"agent_ping_timeout":                flags.FormatDuration(f.AgentPingTimeout),
-		"max_agent_ping_timeouts":           strconv.Itoa(f.MaxAgentPingTimeouts),
-		"agent_reregister_timeout":          flags.FormatDuration(f.AgentReregisterTimeout),
-		"allocation_interval":               flags.FormatDuration(f.AllocationInterval),
-		"max_completed_frameworks":          strconv.Itoa(f.MaxCompletedFrameworks),
-		"max_completed_tasks_per_framework": strconv.Itoa(f.MaxCompletedTasksPerFramework),
+		"agent_ping_timeout":                    flags.FormatDuration(f.AgentPingTimeout),
+		"max_agent_ping_timeouts":               strconv.Itoa(f.MaxAgentPingTimeouts),
+		"agent_reregister_timeout":              flags.FormatDuration(f.AgentReregisterTimeout),
+		"allocation_interval":                   flags.FormatDuration(f.AllocationInterval),
+		"max_completed_frameworks":              strconv.Itoa(f.MaxCompletedFrameworks),
+		"max_completed_tasks_per_framework":     strconv.Itoa(f.MaxCompletedTasksPerFramework),
+		"max_unreachable_tasks_per_framework":   strconv.Itoa(f.MaxUnreachableTasksPerFramework),
+		"max_operator_event_stream_subscribers": strconv.Itoa(f.MaxOperatorEventStreamSubscribers),
+		"min_allocatable_resources":             f.MinAllocatableResources,
 	}
+	if f.Weights != "" {
+		out["weights"] = f.Weights
+	}
+	if rate := rateFlag(f.AgentRemovalRateLimit); rate > 0 {
+		out["agent_removal_rate_limit"] = rate.String()
+	}
+	return out
 }
 
 func (m *Master) sortedFrameworks() []*framework {

@@ -3,7 +3,6 @@ package master
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
@@ -33,7 +32,9 @@ func (m *Master) subscribe(call *scheduler.Call, mt wire.MediaType) subscription
 		return s
 	}
 	f := m.frameworks[id]
+	tell := m.publishFrameworkUpdated
 	if f == nil {
+		tell = m.publishFrameworkAdded
 		m.count("messages_register_framework")
 		if id == "" {
 			id = m.newFrameworkID()
@@ -52,6 +53,7 @@ func (m *Master) subscribe(call *scheduler.Call, mt wire.MediaType) subscription
 	}
 	m.log.Info("framework subscribed", "framework", f.id, "name", f.info.Name, "roles", f.roles())
 	m.greet(f)
+	tell(f)
 	m.allocate()
 	return s
 }
@@ -74,7 +76,7 @@ func (m *Master) failOver(f *framework, info mesos.FrameworkInfo) {
 	m.discardOffers(f)
 	f.filters = nil
 	f.update(info)
-	f.reregistered = time.Now()
+	f.reregistered = m.loop.now()
 }
 
 // update takes over what a framework may change: all but user, checkpoint and principal.
@@ -128,6 +130,7 @@ func (m *Master) updateFrameworkCall(f *framework, c *scheduler.Call_UpdateFrame
 			a.send(updateFramework(f.info))
 		}
 	}
+	m.publishFrameworkUpdated(f)
 	m.allocate()
 	return nil
 }

@@ -2,6 +2,7 @@ package master
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
@@ -23,6 +24,8 @@ type task struct {
 	resources  resource.List
 	// released tells that the resources were given back: the task is terminal.
 	released bool
+	// killed tells that a KILL came: an agent that was away hears of it again.
+	killed bool
 
 	// state is the agent's latest; sent is the state in the last update that
 	// was forwarded and sentUUID its uuid.
@@ -49,7 +52,7 @@ func (m *Master) newTask(f *framework, a *agent, info mesos.TaskInfo, executorID
 		resources: resource.Of(info.Resources).Unallocate(), state: mesos.TASK_STAGING}
 	f.tasks[info.TaskID.Value] = t
 	a.frameworkTasks[f.id]++
-	m.take(f, a, t.resources)
+	m.take(f, a, t.role(), t.resources)
 	return t
 }
 
@@ -61,6 +64,8 @@ func (m *Master) adoptTask(a *agent, f *framework, r link.Task) *task {
 		return nil
 	}
 	delete(f.unreachable, id)
+	// It counted as lost for good, and must not be both.
+	f.completed = slices.DeleteFunc(f.completed, func(t *task) bool { return t.info.TaskID.Value == id })
 	executorID := r.ExecutorID
 	if r.Info.Executor == nil {
 		// A command task: its executor is the agent's own business.
@@ -78,7 +83,7 @@ func (m *Master) adoptTask(a *agent, f *framework, r link.Task) *task {
 func (m *Master) addExecutor(a *agent, f *framework, info mesos.ExecutorInfo) *executor {
 	x := &executor{framework: f.id, info: info, resources: resource.Of(info.Resources).Unallocate()}
 	a.executors[executorKey{f.id, info.ExecutorID.Value}] = x
-	m.take(f, a, x.resources)
+	m.take(f, a, roleOf(info.Resources), x.resources)
 	return x
 }
 
@@ -89,7 +94,7 @@ func (m *Master) releaseTask(t *task) {
 		if isTerminal(t.state) {
 			m.countTask(t.state)
 		}
-		m.release(t.framework, t.agent, t.resources)
+		m.release(t.framework, t.agent, t.role(), t.resources)
 	}
 }
 
@@ -116,13 +121,39 @@ func (m *Master) complete(f *framework, t *task) {
 	}
 }
 
-// record keeps a status, without its data; one of the same state as the last replaces it.
-func (t *task) record(s mesos.TaskStatus) {
-	s.Data = nil
+// record keeps a status, without its data; one of the same state as the last
+// replaces it. It tells whether there was none of that state before.
+func (t *task) record(s mesos.TaskStatus) (fresh bool) {
+	s.Data, fresh = nil, true
 	if n := len(t.statuses); n > 0 && t.statuses[n-1].GetState() == s.GetState() {
-		t.statuses = t.statuses[:n-1]
+		t.statuses, fresh = t.statuses[:n-1], false
 	}
 	t.statuses = append(t.statuses, s)
+	return fresh
+}
+
+// updateTask takes a status over, tells the subscribers of a new state, or of a
+// check's result, and frees the resources of a task that has ended or is lost.
+func (m *Master) updateTask(t *task, s mesos.TaskStatus, latest mesos.TaskState) {
+	// A terminal state is final, whatever comes after it.
+	if !isTerminal(t.state) {
+		t.state = latest
+	}
+	reason := s.GetReason()
+	if t.record(s) || reason == mesos.REASON_TASK_CHECK_STATUS_UPDATED || reason == mesos.REASON_TASK_HEALTH_CHECK_STATUS_UPDATED {
+		m.publishTaskUpdated(t, s)
+	}
+	if isTerminal(t.state) || t.state == mesos.TASK_UNREACHABLE {
+		m.releaseTask(t)
+	}
+}
+
+// user is whom the task runs as, when it or its executor says so.
+func (t *task) user() string {
+	if t.info.Command != nil && t.info.Command.User != nil {
+		return *t.info.Command.User
+	}
+	return t.info.GetExecutor().GetCommand().GetUser()
 }
 
 // statusUpdate handles an update from an agent: it is forwarded even when the task is not known.
@@ -135,16 +166,9 @@ func (m *Master) statusUpdate(a *agent, u link.StatusUpdate) {
 		return
 	}
 	if t := f.tasks[u.Status.TaskID.Value]; t != nil && t.agent == a {
-		// A terminal state is final, whatever comes after it.
-		if !isTerminal(t.state) {
-			t.state = u.LatestState
-		}
 		sent := u.Status.GetState()
 		t.sent, t.sentUUID = &sent, u.Status.UUID
-		t.record(u.Status)
-		if isTerminal(t.state) {
-			m.releaseTask(t)
-		}
+		m.updateTask(t, u.Status, u.LatestState)
 	}
 	m.tell(f, u.Status)
 }

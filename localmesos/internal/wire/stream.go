@@ -17,18 +17,20 @@ import (
 // wait in a bounded queue, and a client that lets it run full, or that takes
 // no bytes for WriteTimeout, is disconnected.
 type Stream struct {
-	mt      MediaType
-	mu      sync.Mutex
-	queue   [][]byte
-	size    int
-	closed  bool
-	paused  time.Time // nothing is written before
-	wake    chan struct{}
-	done    chan struct{}
-	doneFix sync.Once
+	mt    MediaType
+	mu    sync.Mutex
+	queue [][]byte
+	size  int
+	// maxEvents and maxBytes bound the queue.
+	maxEvents, maxBytes int
+	closed              bool
+	paused              time.Time // nothing is written before
+	wake                chan struct{}
+	done                chan struct{}
+	doneFix             sync.Once
 }
 
-// Limits of a Stream's queue.
+// Limits of a Stream's queue, unless Limit says otherwise.
 const (
 	MaxQueuedEvents = 100_000
 	MaxQueuedBytes  = 128 << 20
@@ -38,8 +40,11 @@ const (
 
 // NewStream makes a stream of the given form. Serve must be called once.
 func NewStream(mt MediaType) *Stream {
-	return &Stream{mt: mt, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	return &Stream{mt: mt, maxEvents: MaxQueuedEvents, maxBytes: MaxQueuedBytes, wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
+
+// Limit sets how many events, and how many bytes of them, may wait; before the first Send.
+func (s *Stream) Limit(events, bytes int) { s.maxEvents, s.maxBytes = events, bytes }
 
 // Send queues an event. It returns false when the stream is closed or was
 // closed now because the client does not keep up. An event that cannot be
@@ -61,7 +66,7 @@ func (s *Stream) SendRecord(record []byte) bool {
 	if s.closed {
 		return false
 	}
-	if len(s.queue) >= MaxQueuedEvents || s.size+len(record) > MaxQueuedBytes {
+	if len(s.queue) >= s.maxEvents || s.size+len(record) > s.maxBytes {
 		s.queue, s.size = nil, 0
 		s.closeLocked()
 		return false
