@@ -200,6 +200,34 @@ func TestTwoLaunchesAreTwoGroups(t *testing.T) {
 	})
 }
 
+// What the runtime refuses for good is TASK_ERROR; the reason tells the author's
+// mistake from the operator's policy.
+func TestRefusalOfTheRuntimeIsTaskError(t *testing.T) {
+	t.Parallel()
+	for policy, reason := range map[bool]mesos.TaskStatus_Reason{false: mesos.REASON_TASK_INVALID, true: mesos.REASON_TASK_UNAUTHORIZED} {
+		inBubble(t, func(r *rig) {
+			r.runtime.prepare = func(_ context.Context, x *Task, _ func(string)) error {
+				if x.ID == "a" {
+					return &Refusal{Err: errors.New("forbidden"), Policy: policy}
+				}
+				return nil
+			}
+		}, func(r *rig) {
+			r.agent.launch(taskInfo("a", 0), taskInfo("b", 1))
+			if err := r.ended(); err != nil {
+				t.Error(err)
+			}
+			last := r.agent.last("a")
+			if last.GetState() != mesos.TASK_ERROR || last.GetReason() != reason || last.GetMessage() != "forbidden" {
+				t.Errorf("%s %s %q", last.GetState(), last.GetReason(), last.GetMessage())
+			}
+			if s := r.agent.last("b"); s.GetState() != mesos.TASK_KILLED {
+				t.Errorf("b: %s", s.GetState())
+			}
+		})
+	}
+}
+
 func TestRuntimeThatCannotBeMadeFailsTheTask(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(r *rig) {

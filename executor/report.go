@@ -111,7 +111,14 @@ func (e *Executor) tellEnd(t *task) {
 // verdict is the terminal state of a task, what to say about it, and Mesos's reason.
 func verdict(t *task) (mesos.TaskState, string, *mesos.TaskStatus_Reason) {
 	var bad *invalid
+	var refused *Refusal
 	switch {
+	case errors.As(t.failure, &refused):
+		reason := mesos.REASON_TASK_INVALID
+		if refused.Policy {
+			reason = mesos.REASON_TASK_UNAUTHORIZED
+		}
+		return mesos.TASK_ERROR, refused.Error(), &reason
 	case errors.As(t.failure, &bad):
 		reason := bad.reason
 		if reason == 0 {

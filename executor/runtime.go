@@ -40,6 +40,21 @@ type Runtime interface {
 	List(ctx context.Context) ([]string, error)
 }
 
+// Refusal is a Runtime's error for a task that cannot be run as it is specified,
+// here or after another try: it becomes TASK_ERROR, with REASON_TASK_INVALID.
+type Refusal struct {
+	Err error
+	// Policy tells that the operator of the agent forbids what is asked for:
+	// REASON_TASK_UNAUTHORIZED.
+	Policy bool
+}
+
+// Error is that of the cause.
+func (r *Refusal) Error() string { return r.Err.Error() }
+
+// Unwrap returns the cause.
+func (r *Refusal) Unwrap() error { return r.Err }
+
 // Task is one task as a Runtime sees it.
 type Task struct {
 	ID string

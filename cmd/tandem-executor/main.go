@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"tandem/executor"
+	"tandem/executor/container/policy"
 	"tandem/internal/version"
 )
 
@@ -71,9 +72,9 @@ func run(args []string, stdout, stderr io.Writer, lookup func(string) (string, b
 
 // options are the flags.
 type options struct {
-	dataDir, processdSocket, dockerHost, publishAddress string
-	level                                               slog.Level
-	version                                             bool
+	dataDir, processdSocket, dockerHost, publishAddress, policy string
+	level                                                       slog.Level
+	version                                                     bool
 }
 
 // defaults takes what the environment says in place of flags.
@@ -89,6 +90,7 @@ func defaults(lookup func(string) (string, bool)) *options {
 		processdSocket: get("TANDEM_PROCESSD_SOCKET", "/run/tandem/processd.sock"),
 		dockerHost:     get("DOCKER_HOST", "unix:///var/run/docker.sock"),
 		publishAddress: get("TANDEM_PUBLISH_ADDRESS", "0.0.0.0"),
+		policy:         get("TANDEM_EXECUTOR_POLICY", ""),
 	}
 }
 
@@ -97,6 +99,7 @@ func (o *options) declare(flags *flag.FlagSet) {
 	flags.StringVar(&o.processdSocket, "processd-socket", o.processdSocket, "`path` of tandem-processd's socket (TANDEM_PROCESSD_SOCKET)")
 	flags.StringVar(&o.dockerHost, "docker-host", o.dockerHost, "the Docker Engine's socket as unix:///`path` (DOCKER_HOST)")
 	flags.StringVar(&o.publishAddress, "publish-address", o.publishAddress, "`address` of the agent on which ports of bridged containers are published (TANDEM_PUBLISH_ADDRESS)")
+	flags.StringVar(&o.policy, "policy", o.policy, "`file` that says what containers may do (TANDEM_EXECUTOR_POLICY); default "+policy.DefaultFile+", which may be missing")
 	flags.TextVar(&o.level, "log-level", slog.LevelInfo, "`level` of the log on standard error: debug, info, warn or error")
 	flags.BoolVar(&o.version, "version", false, "show the version and exit")
 }

@@ -28,7 +28,7 @@ func TestVersionAndHelp(t *testing.T) {
 	if code != exitOK {
 		t.Errorf("exit %d", code)
 	}
-	for _, want := range []string{"-data-dir", "-processd-socket", "-docker-host", "-publish-address", "TANDEM_DATA_DIR", "Exit codes"} {
+	for _, want := range []string{"-data-dir", "-processd-socket", "-docker-host", "-publish-address", "-policy", "TANDEM_DATA_DIR", "Exit codes"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("help lacks %q:\n%s", want, text)
 		}

@@ -13,6 +13,7 @@ import (
 	"tandem/executor"
 	"tandem/executor/agentlink"
 	"tandem/executor/container"
+	"tandem/executor/container/policy"
 	"tandem/executor/process"
 	"tandem/internal/journal"
 )
@@ -45,8 +46,13 @@ func serve(ctx context.Context, o *options, cfg executor.Config, log *slog.Logge
 		}),
 		Runtimes: map[api.TaskKind]func() (executor.Runtime, error){
 			api.TaskContainer: func() (executor.Runtime, error) {
+				allowed, err := policy.Load(o.policy)
+				if err != nil {
+					return nil, err
+				}
 				return container.New(container.Options{
-					Host: o.dockerHost, Journal: owner, PublishAddress: o.publishAddress, Logger: log,
+					Policy: allowed,
+					Host:   o.dockerHost, Journal: owner, PublishAddress: o.publishAddress, Logger: log,
 					Deny: []string{o.processdSocket, o.dataDir},
 				})
 			},

@@ -14,6 +14,7 @@ import (
 	"tandem/api"
 	"tandem/executor"
 	"tandem/executor/container/internal/engine"
+	"tandem/executor/container/policy"
 	"tandem/network"
 )
 
@@ -39,6 +40,7 @@ type compiled struct {
 	cpus int
 	// filesDir holds the task's files; empty when it has none.
 	filesDir string
+	filesErr error
 }
 
 // compile turns a task into a request; join is the id of the container whose
@@ -73,9 +75,16 @@ func (r *Runtime) compile(t *executor.Task, join string) (*compiled, error) {
 			errs.Add("requests.cpus", s.Requests.CPUs, "must be a whole number of CPUs, 1 or more, for a container with cpuset")
 		}
 	}
-	r.volumes(&errs, t, out)
+	var forbidden api.Errors
+	r.opt.Policy.Check(&forbidden, policy.Request{
+		Image: c.Image, Privileged: c.Privileged, HostNetwork: out.host, HostIPC: params.ipc == "host", Capabilities: out.spec.HostConfig.CapAdd,
+	})
+	r.volumes(&errs, &forbidden, t, out)
 	r.files(&errs, t, out)
-	return out, errs.Sorted()
+	if err := append(errs, forbidden...).Sorted(); err != nil {
+		return nil, &executor.Refusal{Err: err, Policy: len(errs) == 0}
+	}
+	return out, nil
 }
 
 // network settles the network mode, the hostname and the published ports.

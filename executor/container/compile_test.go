@@ -12,6 +12,7 @@ import (
 	"tandem/api"
 	"tandem/executor"
 	"tandem/executor/container/internal/engine"
+	"tandem/executor/container/policy"
 )
 
 // compileTask compiles a task without any engine.
@@ -21,7 +22,7 @@ func compileTask(t *testing.T, join string, change func(*executor.Task)) (*compi
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Runtime{engine: e, opt: Options{PublishAddress: "127.0.0.2", Deny: []string{"/var/lib/tandem"}}}
+	r := &Runtime{engine: e, opt: Options{Policy: policy.Default(), PublishAddress: "127.0.0.2", Deny: []string{"/var/lib/tandem"}}}
 	task := &executor.Task{ID: "1.0.0.web.test.c1", Owner: "0.web.test.c1.1", Sandbox: "/sandbox", Env: []string{"A=b"},
 		Spec: &api.TaskSpec{
 			Taskgroup: api.TaskgroupRef{ID: "0.web.test.c1.1", Name: "web-0", Namespace: "test"},

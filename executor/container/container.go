@@ -22,6 +22,7 @@ import (
 	"tandem/api"
 	"tandem/executor"
 	"tandem/executor/container/internal/engine"
+	"tandem/executor/container/policy"
 	"tandem/internal/journal"
 	"tandem/internal/procid"
 )
@@ -61,6 +62,8 @@ type Options struct {
 	// ExitPatience is how long to wait for an engine that does not answer when a
 	// container has ended; after that its exit code counts as unknown. 0 means 10 s.
 	ExitPatience time.Duration
+	// Policy is what the operator allows; nil means policy.Default.
+	Policy *policy.Policy
 	// CPUs are those that containers may have for themselves; nil means those
 	// that this process may run on.
 	CPUs []int
@@ -149,6 +152,9 @@ func New(opt Options) (*Runtime, error) {
 	}
 	if opt.PullIdle == 0 {
 		opt.PullIdle = 3 * time.Minute
+	}
+	if opt.Policy == nil {
+		opt.Policy = policy.Default()
 	}
 	if opt.Logger == nil {
 		opt.Logger = slog.Default()

@@ -46,6 +46,9 @@ func (r *Runtime) Create(ctx context.Context, et *executor.Task) error {
 	if err := failpoint.Inject("container/recorded"); err != nil {
 		return err
 	}
+	if c.filesErr != nil {
+		return c.filesErr
+	}
 	if err := makeDirs(c.dirs); err != nil {
 		return err
 	}

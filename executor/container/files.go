@@ -65,11 +65,9 @@ func (r *Runtime) files(errs *api.Errors, t *executor.Task, out *compiled) {
 	if len(t.Spec.Files) == 0 {
 		return
 	}
+	// Where there is no root, writing the files will say so: that is the agent's fault.
 	root, err := memoryRoot()
-	if err != nil {
-		errs.Add("files", nil, "%s", err)
-		return
-	}
+	out.filesErr = err
 	out.filesDir = filesDir(root, t.Owner, t.ID)
 	taken := map[string]bool{}
 	for _, m := range out.spec.HostConfig.Mounts {

@@ -29,6 +29,10 @@ func (r *Runtime) Prepare(ctx context.Context, t *executor.Task, progress func(s
 	c := t.Spec.Container
 	name, tag, err := splitReference(c.Image)
 	if err != nil {
+		return &executor.Refusal{Err: err}
+	}
+	// What is refused is refused before an image is pulled for it.
+	if _, err := r.compile(t, ""); err != nil {
 		return err
 	}
 	policy := c.PullPolicy
@@ -37,7 +41,7 @@ func (r *Runtime) Prepare(ctx context.Context, t *executor.Task, progress func(s
 		policy = pullIfNotPresent
 	case pullAlways, pullIfNotPresent, pullNever:
 	default:
-		return fmt.Errorf("imagePullPolicy %q is unknown; use Always, IfNotPresent or Never", policy)
+		return &executor.Refusal{Err: fmt.Errorf("imagePullPolicy %q is unknown; use Always, IfNotPresent or Never", policy)}
 	}
 	if policy != pullAlways {
 		_, err := r.engine.ImageID(ctx, c.Image)

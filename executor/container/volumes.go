@@ -11,12 +11,16 @@ import (
 	"tandem/executor/container/internal/engine"
 )
 
-// defaultDeny are sockets through which a container would rule the agent.
-var defaultDeny = []string{"/var/run/docker.sock", "/run/containerd/containerd.sock", "/run/tandem/processd.sock"}
+// Sockets through which a container would rule the agent: the engine's, which a
+// policy may allow, and the process daemon's.
+var (
+	engineSockets = []string{"/var/run/docker.sock", "/run/containerd/containerd.sock"}
+	daemonSocket  = "/run/tandem/processd.sock"
+)
 
 // volumes turns the volumes into bind mounts. They are given as mounts, not as
 // the older host:container strings, in which a colon in a path changes the meaning.
-func (r *Runtime) volumes(errs *api.Errors, t *executor.Task, out *compiled) {
+func (r *Runtime) volumes(errs, forbidden *api.Errors, t *executor.Task, out *compiled) {
 	seen := map[string]bool{}
 	for i, v := range t.Spec.Container.Volumes {
 		path := fmt.Sprintf("container.volumes[%d]", i)
@@ -42,7 +46,11 @@ func (r *Runtime) volumes(errs *api.Errors, t *executor.Task, out *compiled) {
 			continue
 		default:
 			if socket := r.denied(source); socket != "" {
-				errs.Add(path+".hostPath", v.HostPath, "is refused: it gives access to %s, and with it control of the agent; mount a narrower directory", socket)
+				forbidden.Add(path+".hostPath", v.HostPath, "is refused by the policy of this agent: it gives access to %s, and with it control of the agent; mount a narrower directory", socket)
+				continue
+			}
+			if err := r.opt.Policy.HostPath(resolve(source), resolve); err != nil {
+				forbidden.Add(path+".hostPath", v.HostPath, "%s", err)
 				continue
 			}
 		}
@@ -63,7 +71,11 @@ func (r *Runtime) volumes(errs *api.Errors, t *executor.Task, out *compiled) {
 // of what is below; being read-only helps against neither.
 func (r *Runtime) denied(path string) string {
 	path = resolve(path)
-	for _, list := range [][]string{{r.engine.SocketPath()}, defaultDeny, r.opt.Deny} {
+	lists := [][]string{r.opt.Deny, {daemonSocket}, filesRoots}
+	if !r.opt.Policy.EngineSocket {
+		lists = append(lists, []string{r.engine.SocketPath()}, engineSockets)
+	}
+	for _, list := range lists {
 		for _, socket := range list {
 			actual := resolve(socket)
 			if path == "/" || actual == path || strings.HasPrefix(actual, path+"/") || strings.HasPrefix(path, actual+"/") {
