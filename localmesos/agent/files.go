@@ -68,11 +68,7 @@ func (a *Agent) locate(p string) (sandbox, inside string, err *wire.Error) {
 
 // open opens what a request names. Links that lead out of the sandbox are
 // refused by os.Root: a task can put any link there.
-func (a *Agent) open(r *http.Request) (root *os.Root, f *os.File, e *wire.Error) {
-	p := r.URL.Query().Get("path")
-	if p == "" {
-		return nil, nil, wire.Errorf(http.StatusBadRequest, "Expecting 'path=value' in query.\n")
-	}
+func (a *Agent) open(p string) (root *os.Root, f *os.File, e *wire.Error) {
 	sandbox, inside, e := a.locate(p)
 	if e != nil {
 		return nil, nil, e
@@ -96,47 +92,67 @@ func (a *Agent) open(r *http.Request) (root *os.Root, f *os.File, e *wire.Error)
 	}
 }
 
-// openRegular opens the file that is asked for, or answers why it cannot be; f is
-// nil then. verb is what the client wants to do to it.
-func (a *Agent) openRegular(w http.ResponseWriter, r *http.Request, verb string) (root *os.Root, f *os.File, st fs.FileInfo) {
-	root, f, e := a.open(r)
+// openRegular opens a regular file. verb is what the client wants to do to it.
+func (a *Agent) openRegular(p, verb string) (root *os.Root, f *os.File, st fs.FileInfo, e *wire.Error) {
+	root, f, e = a.open(p)
 	if e != nil {
-		e.Write(w)
-		return nil, nil, nil
+		return nil, nil, nil, e
 	}
 	st, err := f.Stat()
 	if err != nil || !st.Mode().IsRegular() {
 		f.Close()
 		root.Close()
-		wire.Text(w, http.StatusBadRequest, "Cannot "+verb+" a directory or a special file.\n")
-		return nil, nil, nil
+		return nil, nil, nil, wire.Errorf(http.StatusBadRequest, "Cannot %s a directory or a special file.\n", verb)
 	}
-	return root, f, st
+	return root, f, st, nil
 }
 
-// browseFiles is /files/browse: the entries of a directory.
-func (a *Agent) browseFiles(w http.ResponseWriter, r *http.Request) {
-	root, f, e := a.open(r)
+// pathOf is the path that a request of /files asks for; without one it is answered.
+func pathOf(w http.ResponseWriter, r *http.Request) (string, bool) {
+	p := r.URL.Query().Get("path")
+	if p == "" {
+		wire.Text(w, http.StatusBadRequest, "Expecting 'path=value' in query.\n")
+	}
+	return p, p != ""
+}
+
+// entries are what is in a directory, sorted by name.
+func (a *Agent) entries(p string) ([]fs.FileInfo, *wire.Error) {
+	root, f, e := a.open(p)
 	if e != nil {
-		e.Write(w)
-		return
+		return nil, e
 	}
 	defer root.Close()
 	defer f.Close()
 	entries, err := f.ReadDir(-1)
 	if err != nil {
-		wire.Text(w, http.StatusNotFound, "404 Not Found.")
-		return
+		return nil, wire.Errorf(http.StatusNotFound, "404 Not Found.")
 	}
 	sort.Slice(entries, func(i, j int) bool { return entries[i].Name() < entries[j].Name() })
-	dir := path.Clean(r.URL.Query().Get("path"))
-	out := []any{}
+	var out []fs.FileInfo
 	for _, entry := range entries {
-		info, err := entry.Info()
-		if err != nil {
-			continue
+		if info, err := entry.Info(); err == nil { // it may be gone by now
+			out = append(out, info)
 		}
-		o := object{"path": path.Join(dir, entry.Name()), "size": info.Size(), "mtime": info.ModTime().Unix(),
+	}
+	return out, nil
+}
+
+// browseFiles is /files/browse: the entries of a directory.
+func (a *Agent) browseFiles(w http.ResponseWriter, r *http.Request) {
+	dir, ok := pathOf(w, r)
+	if !ok {
+		return
+	}
+	entries, e := a.entries(dir)
+	if e != nil {
+		e.Write(w)
+		return
+	}
+	dir = path.Clean(dir)
+	out := []any{}
+	for _, info := range entries {
+		o := object{"path": path.Join(dir, info.Name()), "size": info.Size(), "mtime": info.ModTime().Unix(),
 			"mode": modeText(info.Mode()), "nlink": 1, "uid": "", "gid": ""}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
 			o["nlink"], o["uid"], o["gid"] = st.Nlink, strconv.Itoa(int(st.Uid)), strconv.Itoa(int(st.Gid))
@@ -187,26 +203,38 @@ func (a *Agent) readFile(w http.ResponseWriter, r *http.Request) {
 		wire.Text(w, http.StatusBadRequest, "Negative offset or length provided.\n")
 		return
 	}
-	root, f, st := a.openRegular(w, r, "read from")
-	if f == nil {
+	p, ok := pathOf(w, r)
+	if !ok {
 		return
+	}
+	b, size, e := a.piece(p, max(offset, 0), length)
+	switch {
+	case e != nil:
+		e.Write(w)
+	case offset == -1:
+		writeJSON(w, r, object{"offset": size, "data": ""})
+	default:
+		writeJSON(w, r, object{"offset": offset, "data": string(wholeRunes(b))})
+	}
+}
+
+// piece reads from a file; a length below zero is as much as one answer holds.
+func (a *Agent) piece(p string, offset, length int64) (b []byte, size int64, e *wire.Error) {
+	root, f, st, e := a.openRegular(p, "read from")
+	if e != nil {
+		return nil, 0, e
 	}
 	defer root.Close()
 	defer f.Close()
-	if offset == -1 {
-		writeJSON(w, r, object{"offset": st.Size(), "data": ""})
-		return
-	}
-	if length == -1 || length > maxRead {
+	if length < 0 || length > maxRead {
 		length = maxRead
 	}
-	b := make([]byte, max(0, min(length, st.Size()-offset)))
+	b = make([]byte, max(0, min(length, st.Size()-offset)))
 	n, err := f.ReadAt(b, offset)
 	if err != nil && !errors.Is(err, io.EOF) {
-		wire.Text(w, http.StatusInternalServerError, "Failed to read the file: "+err.Error())
-		return
+		return nil, 0, wire.Errorf(http.StatusInternalServerError, "Failed to read the file: %v", err)
 	}
-	writeJSON(w, r, object{"offset": offset, "data": string(wholeRunes(b[:n]))})
+	return b[:n], st.Size(), nil
 }
 
 // wholeRunes cuts the piece before a character that goes on in the next one,
@@ -225,13 +253,18 @@ func wholeRunes(b []byte) []byte {
 
 // downloadFile is /files/download.
 func (a *Agent) downloadFile(w http.ResponseWriter, r *http.Request) {
-	root, f, _ := a.openRegular(w, r, "download")
-	if f == nil {
+	p, ok := pathOf(w, r)
+	if !ok {
+		return
+	}
+	root, f, _, e := a.openRegular(p, "download")
+	if e != nil {
+		e.Write(w)
 		return
 	}
 	defer root.Close()
 	defer f.Close()
 	w.Header().Set("Content-Type", "application/octet-stream")
-	w.Header().Set("Content-Disposition", "attachment; filename="+strconv.Quote(path.Base(r.URL.Query().Get("path"))))
+	w.Header().Set("Content-Disposition", "attachment; filename="+strconv.Quote(path.Base(p)))
 	http.ServeContent(w, r, "", time.Time{}, f)
 }

@@ -218,7 +218,7 @@ func TestStateAndOperatorCalls(t *testing.T) {
 		t.Errorf("executor: %+v", x)
 	}
 	for path, want := range map[string]string{"/health": "", "/version": `"version":"1.12.0"`, "/flags": `"executor_shutdown_grace_period":"2secs"`,
-		"/containers": `"mem_rss_bytes"`, "/metrics/snapshot": `"slave/tasks_running":1,`, "/monitor/statistics": `"executor_id":"x1"`} {
+		"/containers/": `"mem_rss_bytes"`, "/metrics/snapshot": `"slave/tasks_running":1,`, "/monitor/statistics": `"executor_id":"x1"`} {
 		if status, text := get(t, a.URL()+path); status != 200 || !strings.Contains(text, want) {
 			t.Errorf("%s: %d %s", path, status, text)
 		}
@@ -229,7 +229,7 @@ func TestStateAndOperatorCalls(t *testing.T) {
 	if status, _ := do(t, "POST", a.URL()+"/state", "", "", ""); status != 405 {
 		t.Errorf("POST /state: %d", status)
 	}
-	for _, call := range []string{"GET_HEALTH", "GET_VERSION", "GET_FLAGS", "GET_AGENT", "GET_CONTAINERS", "GET_FRAMEWORKS", "GET_EXECUTORS", "GET_TASKS", "GET_STATE"} {
+	for _, call := range []string{"GET_HEALTH", "GET_VERSION", "GET_FLAGS", "GET_AGENT", "GET_CONTAINERS", "GET_FRAMEWORKS", "GET_EXECUTORS", "GET_TASKS", "GET_STATE", "GET_METRICS", "GET_LOGGING_LEVEL"} {
 		for _, mt := range []wire.MediaType{wire.JSON, wire.Protobuf} {
 			status, text := do(t, "POST", a.URL()+"/api/v1", "application/json", string(mt), `{"type":"`+call+`"}`)
 			var r xagent.Response

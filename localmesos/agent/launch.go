@@ -35,12 +35,18 @@ func (a *Agent) launch(e *executor) {
 		a.launchFailed(e, err)
 		return
 	}
+	limits, err := limitsOf(e.info.Container)
+	if err != nil {
+		a.launchFailed(e, err)
+		return
+	}
 	if u != nil {
 		a.socket.admit(u.UID)
 	}
 	ctx, cancel := context.WithCancel(a.ctx)
 	e.cancel = cancel
 	job := a.jobOf(e, u, token)
+	job.spec.Limits = limits
 	a.log.Info("starting an executor", "executor", e.key(), "container", e.run.Container)
 	a.work.Go(func() {
 		defer cancel()

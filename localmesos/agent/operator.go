@@ -27,19 +27,8 @@ func (a *Agent) operatorAPI(w http.ResponseWriter, r *http.Request) {
 		mt, e = wire.ResponseType(r.Header)
 	}
 	var answer *xagent.Response
-	recovered := false
-	if e == nil && !a.loop.do(r.Context(), func() {
-		if recovered = a.master.recovered; recovered {
-			answer = a.answer(call.Type)
-		}
-	}) {
-		e = wire.Errorf(http.StatusServiceUnavailable, "The agent is ending.")
-	}
-	if e == nil && !recovered {
-		e = errRecovering
-	}
-	if e == nil && answer == nil {
-		e = wire.Errorf(http.StatusNotImplemented, "501 Not Implemented.")
+	if e == nil {
+		answer, e = a.respond(r, &call)
 	}
 	var b []byte
 	if e == nil {
@@ -58,11 +47,42 @@ func (a *Agent) operatorAPI(w http.ResponseWriter, r *http.Request) {
 	wire.Body(w, http.StatusOK, string(mt), b)
 }
 
+// respond answers a call: those that look at files or processes beside the event
+// loop, the others in it.
+func (a *Agent) respond(r *http.Request, call *xagent.Call) (answer *xagent.Response, e *wire.Error) {
+	recovered := false
+	ok := a.loop.do(r.Context(), func() {
+		if recovered = a.master.recovered; recovered {
+			answer = a.answer(call.Type)
+		}
+	})
+	switch {
+	case !ok:
+	case !recovered:
+		return nil, errRecovering
+	case call.Type == xagent.Call_LIST_FILES:
+		return a.listFiles(call.ListFiles)
+	case call.Type == xagent.Call_READ_FILE:
+		return a.readFilePiece(call.ReadFile)
+	case call.Type == xagent.Call_GET_CONTAINERS:
+		answer = &xagent.Response{Type: xagent.Response_GET_CONTAINERS}
+		answer.GetContainers, ok = a.listContainers(r)
+	case answer == nil:
+		return nil, wire.Errorf(http.StatusNotImplemented, "501 Not Implemented.")
+	}
+	if !ok {
+		return nil, wire.Errorf(http.StatusServiceUnavailable, "The agent is ending.")
+	}
+	return answer, nil
+}
+
 // lists are those that Apache Mesos writes even if nothing is in them.
 var lists = map[string][]string{
 	"get_tasks":      {"pending_tasks", "queued_tasks", "launched_tasks", "terminated_tasks", "completed_tasks"},
 	"get_executors":  {"executors", "completed_executors"},
 	"get_frameworks": {"frameworks", "completed_frameworks"},
+	"get_containers": {"containers"},
+	"list_files":     {"file_infos"},
 }
 
 func withEmptyLists(b []byte) ([]byte, error) {
@@ -110,8 +130,11 @@ func (a *Agent) answer(t xagent.Call_Type) *xagent.Response {
 	case xagent.Call_GET_AGENT:
 		info := a.info
 		return &xagent.Response{Type: xagent.Response_GET_AGENT, GetAgent: &xagent.Response_GetAgent{AgentInfo: &info}}
-	case xagent.Call_GET_CONTAINERS:
-		return &xagent.Response{Type: xagent.Response_GET_CONTAINERS, GetContainers: a.listContainers()}
+	case xagent.Call_GET_LOGGING_LEVEL:
+		// Verbose logging, which Apache Mesos counts from 0, is the log handler's own matter here.
+		return &xagent.Response{Type: xagent.Response_GET_LOGGING_LEVEL, GetLoggingLevel: &xagent.Response_GetLoggingLevel{}}
+	case xagent.Call_GET_METRICS:
+		return &xagent.Response{Type: xagent.Response_GET_METRICS, GetMetrics: a.listMetrics()}
 	case xagent.Call_GET_FRAMEWORKS:
 		return &xagent.Response{Type: xagent.Response_GET_FRAMEWORKS, GetFrameworks: a.listFrameworks()}
 	case xagent.Call_GET_EXECUTORS:
@@ -124,22 +147,6 @@ func (a *Agent) answer(t xagent.Call_Type) *xagent.Response {
 	default:
 		return nil
 	}
-}
-
-func (a *Agent) listContainers() *xagent.Response_GetContainers {
-	out := &xagent.Response_GetContainers{}
-	a.eachExecutor(func(e *executor, past bool) {
-		if past || e.container == nil || e.pid == 0 {
-			return
-		}
-		pid, id := uint32(e.pid), mesos.ContainerID{Value: e.run.Container}
-		s := e.usage(seconds(a.clock.Now()))
-		out.Containers = append(out.Containers, xagent.Response_GetContainers_Container{
-			FrameworkID: &mesos.FrameworkID{Value: e.fw.id}, ExecutorID: &mesos.ExecutorID{Value: e.id},
-			ExecutorName: e.info.Name, ContainerID: id, ResourceStatistics: &s,
-			ContainerStatus: &mesos.ContainerStatus{ContainerID: &id, ExecutorPID: &pid}})
-	})
-	return out
 }
 
 func (a *Agent) listFrameworks() *xagent.Response_GetFrameworks {

@@ -117,7 +117,8 @@ const (
 )
 
 // completeCommandExecutor makes the agent's own program the executor of a
-// command task. What the task fetches and whom it runs as is the executor's too.
+// command task. What the task fetches, whom it runs as and its limits are the
+// executor's too.
 func (a *Agent) completeCommandExecutor(e *executor, t *mesos.TaskInfo) {
 	no := false
 	argv := a.flags.CommandExecutor
@@ -126,6 +127,10 @@ func (a *Agent) completeCommandExecutor(e *executor, t *mesos.TaskInfo) {
 		cmd.URIs, cmd.User = t.Command.URIs, t.Command.User
 	}
 	e.info.Command = cmd
+	// Its limits, too; the rest of a container is not made here.
+	if l := t.GetContainer().GetRlimitInfo(); l != nil && e.info.Container == nil {
+		e.info.Container = &mesos.ContainerInfo{Type: t.Container.Type, RlimitInfo: l}
+	}
 	if len(e.info.Resources) == 0 {
 		role := "*"
 		for _, r := range t.Resources {

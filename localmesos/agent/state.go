@@ -1,11 +1,8 @@
 package agent
 
 import (
-	"bytes"
 	"encoding/json"
-	"math"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -244,71 +241,4 @@ func (a *Agent) flagsJSON() object {
 
 func (a *Agent) getFlags(w http.ResponseWriter, r *http.Request) {
 	a.inLoop(w, r, func() any { return object{"flags": a.flagsJSON()} })
-}
-
-// getContainers is /containers: the running executors and what they use.
-func (a *Agent) getContainers(w http.ResponseWriter, r *http.Request) {
-	a.inLoop(w, r, func() any { return a.containersJSON(true) })
-}
-
-func (a *Agent) getStatistics(w http.ResponseWriter, r *http.Request) {
-	a.inLoop(w, r, func() any { return a.containersJSON(false) })
-}
-
-func (a *Agent) containersJSON(withStatus bool) []any {
-	out := []any{}
-	for _, fw := range a.sortedFrameworks() {
-		for _, e := range sortedExecutors(fw) {
-			if e.container == nil || e.pid == 0 {
-				continue
-			}
-			s := e.usage(seconds(a.clock.Now()))
-			statistics, err := wire.MarshalJSON(&s)
-			if err != nil {
-				continue
-			}
-			o := object{"executor_id": e.id, "executor_name": e.info.GetName(), "framework_id": fw.id,
-				"source": e.info.GetSource(), "statistics": json.RawMessage(statistics)}
-			if withStatus {
-				id := object{"value": e.run.Container}
-				o["container_id"] = e.run.Container
-				o["status"] = object{"container_id": id, "executor_pid": e.pid}
-			}
-			out = append(out, o)
-		}
-	}
-	return out
-}
-
-// usage is that of the executor's own process; what it started is not counted.
-func (e *executor) usage(now float64) mesos.ResourceStatistics {
-	used := resource.Of(e.info.Resources).Unallocate()
-	for _, t := range e.order {
-		if t.live() {
-			used = used.Add(resource.Of(t.info.Resources).Unallocate()...)
-		}
-	}
-	const mega = 1 << 20
-	cpus, _ := used.Scalar("cpus")
-	mem, _ := used.Scalar("mem")
-	limit := uint64(math.Round(mem * mega))
-	s := mesos.ResourceStatistics{Timestamp: now, CPUsSoftLimit: &cpus, MemLimitBytes: &limit, MemSoftLimitBytes: &limit}
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(e.pid) + "/stat")
-	if err != nil {
-		return s
-	}
-	// Fields as in proc_pid_stat(5), counted from the state, which follows the name.
-	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	const utime, stime, rss, hertz = 11, 12, 21, 100
-	if len(f) > rss {
-		user, system := number(f[utime])/hertz, number(f[stime])/hertz
-		resident := uint64(number(f[rss])) * uint64(os.Getpagesize())
-		s.CPUsUserTimeSecs, s.CPUsSystemTimeSecs, s.MemRSSBytes = &user, &system, &resident
-	}
-	return s
-}
-
-func number(text string) float64 {
-	v, _ := strconv.ParseFloat(text, 64)
-	return v
 }

@@ -60,6 +60,8 @@ type Spec struct {
 	Env     []string
 	// User is nil for the agent's own.
 	User *User
+	// Limits are set before the program runs, and are its children's, too.
+	Limits []Limit
 }
 
 // Container is a started or found container.
@@ -115,9 +117,24 @@ func (c *Container) start(s Spec) error {
 	if dir != nil {
 		defer dir.Close()
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(dir.Fd())
-		return c.spawn(program, s.Args, attr, stderr)
+		if len(s.Limits) == 0 {
+			return c.spawn(program, s.Args, attr, stderr)
+		}
 	}
-	return c.spawnGated(program, s.Args, attr, stderr)
+	if err := c.spawnGated(program, s.Args, attr, stderr); err != nil || c.failed {
+		return err
+	}
+	if dir == nil {
+		err = c.group.Add(c.process.Identity().Pid)
+	}
+	if err == nil {
+		err = c.setLimits(s.Limits)
+	}
+	if err != nil {
+		c.dropGate() // it ends the process
+		c.process.Close()
+	}
+	return err
 }
 
 func attributes(s Spec, files []*os.File) *os.ProcAttr {
@@ -148,7 +165,8 @@ func (c *Container) spawn(program string, args []string, attr *os.ProcAttr, stde
 const gateScript = `read -r go <&3 || exit 125; exec 3<&-; exec "$@"`
 
 // spawnGated is for machines where the process must be moved into its group
-// after it was made, and where a group cannot be found again by its record.
+// after it was made, and where a group cannot be found again by its record; and
+// for limits, which only the agent may raise.
 func (c *Container) spawnGated(program string, args []string, attr *os.ProcAttr, stderr io.Writer) error {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -162,11 +180,6 @@ func (c *Container) spawnGated(program string, args []string, attr *os.ProcAttr,
 	}
 	if err := c.spawn("/bin/sh", argv, attr, stderr); err != nil || c.failed {
 		w.Close()
-		return err
-	}
-	if err := c.group.Add(c.process.Identity().Pid); err != nil {
-		w.Close()
-		c.process.Close()
 		return err
 	}
 	c.gate = w
