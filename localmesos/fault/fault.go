@@ -192,8 +192,9 @@ func Parts(k Kind, role Role) []Part { return rules[k].parts[role] }
 // Allowed tells whether a kind exists for a role.
 func Allowed(k Kind, role Role) bool { return slices.Contains(rules[k].roles, role) }
 
-// check returns the fault with its defaults, or all that is wrong with it.
-func (f Fault) check(role Role) (Fault, error) {
+// Check returns the fault with its defaults, or all that is wrong with it on a
+// master or an agent.
+func (f Fault) Check(role Role) (Fault, error) {
 	r, known := rules[f.Kind]
 	if !known {
 		return f, fmt.Errorf("fault kind %q is unknown; use one of %s", f.Kind, join(Kinds()))

@@ -71,7 +71,7 @@ func New(o Options) *Set {
 // once, such as a one-time cut, has acted when Add returns; Kill, Restart, Lose and
 // Reboot are left to Act, so that there may be an answer before.
 func (s *Set) Add(f Fault) (Fault, error) {
-	f, err := f.check(s.o.Role)
+	f, err := f.Check(s.o.Role)
 	if err != nil {
 		return f, err
 	}
