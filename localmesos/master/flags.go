@@ -64,6 +64,18 @@ type Flags struct {
 	MaxUnreachableTasksPerFramework int
 	// MaxOperatorEventStreamSubscribers (1000) bounds those who follow the master's events.
 	MaxOperatorEventStreamSubscribers int
+	// Credentials is the path of a file with principals and secrets, in JSON
+	// ({"credentials":[{"principal":"p","secret":"s"}]}) or as lines "p s".
+	Credentials string
+	// AuthenticateHTTPFrameworks refuses frameworks that do not give the credentials of
+	// a principal, or of another one than their FrameworkInfo names.
+	AuthenticateHTTPFrameworks bool
+	// HTTPFrameworkAuthenticators is how they do so: "basic" (HTTP basic authentication).
+	HTTPFrameworkAuthenticators string
+	// Leader is host:port of another master that leads, for tests of frameworks and
+	// tools: this one then sends them there, as Apache Mesos's standby masters do.
+	// NoLeader has it answer 503, as while no leader is elected. Not a flag of Apache Mesos.
+	Leader string
 	// EnableFaults lets faults be made from outside, by /faults; see the package fault.
 	EnableFaults bool
 	// Supervise kills and restarts the master for a fault; without it these are refused.
@@ -107,6 +119,10 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	set.Var((*rateFlag)(&f.AgentRemovalRateLimit), "agent_removal_rate_limit", "how fast unreachable agents are given up, such as 1/10mins (default: no limit)")
 	set.StringVar(&f.Weights, "weights", f.Weights, "weights of roles, such as web=2,batch=0.5; other roles have 1")
 	set.StringVar(&f.MinAllocatableResources, "min_allocatable_resources", f.MinAllocatableResources, "resources worth an offer; any of the alternatives is enough")
+	set.StringVar(&f.Credentials, "credentials", f.Credentials, "file with principals and secrets, in JSON or one pair a line")
+	set.BoolVar(&f.AuthenticateHTTPFrameworks, "authenticate_http_frameworks", f.AuthenticateHTTPFrameworks, "refuse frameworks that do not authenticate")
+	set.StringVar(&f.HTTPFrameworkAuthenticators, "http_framework_authenticators", f.HTTPFrameworkAuthenticators, "how frameworks authenticate: basic")
+	set.StringVar(&f.Leader, "leader", f.Leader, "host:port of another master, which clients are sent to; none has them told that there is no leader (for tests)")
 	set.BoolVar(&f.EnableFaults, "enable_faults", f.EnableFaults, "let \"tandem mesos fault\" break the master on purpose, for tests")
 	for name, why := range ignored {
 		flags.Ignore(set, name, why)
@@ -123,9 +139,9 @@ var ignored = map[string]string{
 	"log_auto_initialize":          "the registry is made when it is not there",
 	"cluster":                      "there is one cluster",
 	"authenticate_agents":          "there is no authentication on one machine",
-	"authenticate_frameworks":      "there is no authentication on one machine",
-	"authenticate_http_readonly":   "there is no authentication on one machine",
-	"authenticate_http_readwrite":  "there is no authentication on one machine",
+	"authenticate_frameworks":      "there are HTTP frameworks only; use --authenticate_http_frameworks",
+	"authenticate_http_readonly":   "tools need not authenticate on one machine",
+	"authenticate_http_readwrite":  "tools need not authenticate on one machine",
 	"allocator":                    "there is one allocator",
 	"recovery_agent_removal_limit": "agents that do not come back are unreachable, however many they are",
 	"registry_fetch_timeout":       "the registry is a file",
@@ -210,5 +226,6 @@ func (f Flags) validate() error {
 	if f.MaxAgentPingTimeouts < 1 {
 		bad("--max_agent_ping_timeouts=%d is too small: use 1 or more", f.MaxAgentPingTimeouts)
 	}
+	errs = append(errs, f.validateAuthentication(), f.validateLeader())
 	return errors.Join(errs...)
 }

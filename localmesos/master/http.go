@@ -3,7 +3,6 @@ package master
 import (
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"tandem/localmesos/internal/wire"
@@ -31,7 +30,6 @@ func (m *Master) routes() http.Handler {
 		"/flags":              m.serveModel(func() any { return map[string]any{"flags": m.flags.texts()} }),
 		"/version":            m.serveModel(func() any { return versionModel() }),
 		"/health":             func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) },
-		"/redirect":           m.serveRedirect,
 	}
 	return wire.Compressing(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := strings.TrimSuffix(r.URL.Path, "/")
@@ -39,6 +37,7 @@ func (m *Master) routes() http.Handler {
 			path = rest
 		}
 		switch {
+		case m.redirected(w, r, path):
 		case path == link.Path+"/subscribe":
 			m.serveAgentSubscribe(w, r)
 		case path == link.Path+"/call":
@@ -89,13 +88,6 @@ func writeJSON(w http.ResponseWriter, v any) {
 		return
 	}
 	wire.Body(w, http.StatusOK, string(wire.JSON), b)
-}
-
-// serveRedirect points to the leading master, which is always this one.
-func (m *Master) serveRedirect(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Location", "//"+m.flags.Hostname+":"+strconv.Itoa(m.flags.Port))
-	w.Header().Set("Content-Length", "0")
-	w.WriteHeader(http.StatusTemporaryRedirect)
 }
 
 // serveTeardown ends a framework for an operator.

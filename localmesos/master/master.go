@@ -23,6 +23,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"tandem/localmesos/fault"
+	"tandem/localmesos/internal/credentials"
 	"tandem/localmesos/internal/resource"
 	"tandem/localmesos/internal/wire"
 )
@@ -47,7 +48,9 @@ type Master struct {
 
 	loop     *loop
 	registry *registry
-	faults   *fault.Set // nil unless enabled
+	// credentials are those of frameworks; nil when they need none.
+	credentials *credentials.List
+	faults      *fault.Set // nil unless enabled
 
 	// All below belongs to the loop.
 	frameworks    map[string]*framework
@@ -81,6 +84,10 @@ func New(flags Flags) (*Master, error) {
 	if err := flags.validate(); err != nil {
 		return nil, err
 	}
+	creds, err := readCredentials(flags)
+	if err != nil {
+		return nil, err
+	}
 	reg, err := openRegistry(flags)
 	if err != nil {
 		return nil, err
@@ -97,7 +104,7 @@ func New(flags Flags) (*Master, error) {
 	}
 	m := &Master{
 		flags: flags, log: flags.Logger.With("component", "mesos master"), id: wire.NewUUID(), started: time.Now(),
-		listener: ln, serving: make(chan struct{}), registry: reg,
+		listener: ln, serving: make(chan struct{}), registry: reg, credentials: creds,
 		frameworks: map[string]*framework{}, agents: map[string]*agent{}, offers: map[string]*offer{},
 		recovered: map[string]mesos.AgentInfo{}, unreachable: map[string]unreachableAgent{}, counters: counters{},
 		shares: newShares(),

@@ -93,7 +93,11 @@ func (m *Master) metrics() map[string]wire.Double {
 	}
 	m.frameworkMetrics(set)
 	m.agentMetrics(set)
-	set("elected", 1)
+	elected := 0.0
+	if m.flags.leads() {
+		elected = 1
+	}
+	set("elected", elected)
 	set("operator_event_stream_subscribers", float64(len(m.subscribers)))
 	set("outstanding_offers", float64(len(m.offers)))
 	set("uptime_secs", sinceSeconds(m.started))

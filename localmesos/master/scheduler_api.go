@@ -18,12 +18,16 @@ const answerTime = 20 * time.Millisecond
 const streamHeader = "Mesos-Stream-Id"
 
 // serveScheduler is /api/v1/scheduler. The order of the checks is that of
-// Mesos: method, types, form, call, Accept, framework, connection, stream.
+// Mesos: principal, method, types, form, call, Accept, framework, connection, stream.
 func (m *Master) serveScheduler(w http.ResponseWriter, r *http.Request) {
+	principal, ok := m.authenticate(w, r)
+	if !ok {
+		return
+	}
 	var call scheduler.Call
 	present, e := wire.ReadCall(w, r, &call)
 	if e == nil {
-		e = validateCall(&call, present)
+		e = validateCall(&call, present, principal)
 	}
 	if e != nil {
 		e.Write(w)
@@ -44,7 +48,7 @@ func (m *Master) serveScheduler(w http.ResponseWriter, r *http.Request) {
 	}
 	var held *wire.Stream
 	if !m.loop.do(func() {
-		if e = m.handleCall(&call, r.Header.Values(streamHeader)); e == nil && call.Type == scheduler.Call_ACKNOWLEDGE {
+		if e = m.handleCall(&call, principal, r.Header.Values(streamHeader)); e == nil && call.Type == scheduler.Call_ACKNOWLEDGE {
 			// The next update is two short trips away and must not overtake the answer.
 			held = m.frameworks[call.FrameworkID.Value].stream
 			held.Pause(answerTime)
@@ -86,7 +90,7 @@ func (m *Master) serveSubscribe(w http.ResponseWriter, r *http.Request, call *sc
 }
 
 // validateCall checks that a call has what its type needs.
-func validateCall(c *scheduler.Call, present wire.Present) *wire.Error {
+func validateCall(c *scheduler.Call, present wire.Present, principal *string) *wire.Error {
 	bad := func(text string) *wire.Error {
 		return wire.Errorf(http.StatusBadRequest, "Failed to validate scheduler::Call: %s", text)
 	}
@@ -99,6 +103,12 @@ func validateCall(c *scheduler.Call, present wire.Present) *wire.Error {
 			return bad("Expecting 'subscribe' to be present")
 		case c.FrameworkID.GetValue() != c.Subscribe.FrameworkInfo.GetID().GetValue():
 			return bad("'framework_id' differs from 'subscribe.framework_info.id'")
+		case c.Subscribe.FrameworkInfo.Principal == nil:
+			// Who calls is who it is.
+			c.Subscribe.FrameworkInfo.Principal = principal
+		}
+		if err := checkPrincipal(principal, *c.Subscribe.FrameworkInfo); err != nil {
+			return bad(err.Error())
 		}
 		return nil
 	}
@@ -139,11 +149,13 @@ var needs = map[scheduler.Call_Type]string{
 }
 
 // handleCall passes a call on, after the checks that need the master's state.
-func (m *Master) handleCall(c *scheduler.Call, streams []string) *wire.Error {
+func (m *Master) handleCall(c *scheduler.Call, principal *string, streams []string) *wire.Error {
 	f := m.frameworks[c.FrameworkID.Value]
 	switch {
 	case f == nil:
 		return wire.Errorf(http.StatusBadRequest, "Framework cannot be found")
+	case checkPrincipal(principal, f.info) != nil:
+		return wire.Errorf(http.StatusBadRequest, "%v", checkPrincipal(principal, f.info))
 	case f.state != frameworkConnected:
 		return wire.Errorf(http.StatusForbidden, "Framework is not subscribed")
 	case len(streams) == 0:

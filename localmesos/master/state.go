@@ -27,6 +27,15 @@ func (f Flags) texts() map[string]string {
 		"max_operator_event_stream_subscribers": strconv.Itoa(f.MaxOperatorEventStreamSubscribers),
 		"min_allocatable_resources":             f.MinAllocatableResources,
 	}
+	if f.AuthenticateHTTPFrameworks {
+		out["authenticate_http_frameworks"] = "true"
+	}
+	// The path only, never what is in the file.
+	for name, value := range map[string]string{"credentials": f.Credentials, "http_framework_authenticators": f.HTTPFrameworkAuthenticators, "leader": f.Leader} {
+		if value != "" {
+			out[name] = value
+		}
+	}
 	if f.Weights != "" {
 		out["weights"] = f.Weights
 	}

@@ -2,6 +2,7 @@ package master
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
@@ -32,6 +33,13 @@ func (m *Master) subscribe(call *scheduler.Call, mt wire.MediaType) subscription
 		return s
 	}
 	f := m.frameworks[id]
+	if f != nil {
+		if err := samePrincipal(f.info, info); err != nil {
+			m.log.Warn("a framework was to be taken over by another principal", "framework", id, "principal", f.info.GetPrincipal(), "other", info.GetPrincipal())
+			s.refuse(err.Error())
+			return s
+		}
+	}
 	tell := m.publishFrameworkUpdated
 	if f == nil {
 		tell = m.publishFrameworkAdded
@@ -109,10 +117,10 @@ func (m *Master) beat(f *framework) {
 // updateFrameworkCall handles UPDATE_FRAMEWORK. It returns what Mesos answers to a bad one.
 func (m *Master) updateFrameworkCall(f *framework, c *scheduler.Call_UpdateFramework) *wire.Error {
 	if err := validateFramework(c.FrameworkInfo, c.SuppressedRoles); err != nil {
-		return wire.Errorf(400, "Supplied FrameworkInfo is not valid: %v", err)
+		return wire.Errorf(http.StatusBadRequest, "Supplied FrameworkInfo is not valid: %v", err)
 	}
-	if c.FrameworkInfo.User != f.info.User || c.FrameworkInfo.GetCheckpoint() != f.info.GetCheckpoint() {
-		return wire.Errorf(400, "Updating 'FrameworkInfo.user' or 'FrameworkInfo.checkpoint' is unsupported")
+	if err := f.mayBecome(c.FrameworkInfo); err != nil {
+		return wire.Errorf(http.StatusBadRequest, "FrameworkInfo update is not valid: %v", err)
 	}
 	f.update(c.FrameworkInfo)
 	f.suppressed = map[string]bool{}
@@ -132,6 +140,20 @@ func (m *Master) updateFrameworkCall(f *framework, c *scheduler.Call_UpdateFrame
 	}
 	m.publishFrameworkUpdated(f)
 	m.allocate()
+	return nil
+}
+
+// mayBecome checks what a framework may not change by UPDATE_FRAMEWORK.
+func (f *framework) mayBecome(info mesos.FrameworkInfo) error {
+	if err := samePrincipal(f.info, info); err != nil {
+		return err
+	}
+	if info.User != f.info.User {
+		return mesosError("Updating 'FrameworkInfo.user' is unsupported; attempted to update from '" + f.info.User + "' to '" + info.User + "'")
+	}
+	if info.GetCheckpoint() != f.info.GetCheckpoint() {
+		return mesosError(fmt.Sprintf("Updating 'FrameworkInfo.checkpoint' is unsupported; attempted to update from '%t' to '%t'", f.info.GetCheckpoint(), info.GetCheckpoint()))
+	}
 	return nil
 }
 
