@@ -500,3 +500,19 @@ func (c *client) launchGroup(t *testing.T, o mesos.Offer, executor string, tasks
 	t.Helper()
 	c.must(t, "ACCEPT", `"accept":{"offer_ids":[{"value":"`+o.ID.Value+`"}],"filters":{"refuse_seconds":0},"operations":[{"type":"LAUNCH_GROUP","launch_group":{"executor":`+executor+`,"task_group":{"tasks":[`+strings.Join(tasks, ",")+`]}}}]}`)
 }
+
+// advance puts the master's clock forward.
+func advance(m *Master, d time.Duration) { m.loop.do(func() { m.loop.skew += d }) }
+
+// metric is one number of /metrics/snapshot.
+func metric(t *testing.T, m *Master, name string) (v float64) {
+	t.Helper()
+	m.loop.do(func() {
+		value, ok := m.metrics()[name]
+		if !ok {
+			t.Errorf("there is no metric %s", name)
+		}
+		v = float64(value)
+	})
+	return v
+}

@@ -14,6 +14,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"tandem/internal/atomicfile"
+	"tandem/internal/failpoint"
 	"tandem/localmesos/internal/wire"
 )
 
@@ -63,7 +64,11 @@ func openRegistry(flags Flags) (*registry, error) {
 		if err := r.lockDir(flags.WorkDir); err != nil {
 			return nil, err
 		}
-		if err := r.read(); err != nil {
+		err := atomicfile.RemoveTemp(flags.WorkDir)
+		if err == nil {
+			err = r.read()
+		}
+		if err != nil {
 			r.close()
 			return nil, err
 		}
@@ -142,8 +147,14 @@ func (r *registry) write() error {
 	if err != nil {
 		return fmt.Errorf("mesos master: encoding the registry: %w", err)
 	}
+	if err := failpoint.Inject("mesos-master/registry/write"); err != nil {
+		return err
+	}
+	if err := atomicfile.Write(r.path, append(b, '\n'), 0o600); err != nil {
+		return err
+	}
 	r.size = len(b) + 1
-	return atomicfile.Write(r.path, append(b, '\n'), 0o600)
+	return failpoint.Inject("mesos-master/registry/written")
 }
 
 // agents decodes the admitted agents; an entry that does not decode is left out and named.
