@@ -26,6 +26,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"tandem/localmesos/agent/internal/container"
+	"tandem/localmesos/agent/internal/group"
 	"tandem/localmesos/agent/internal/store"
 	"tandem/localmesos/agent/internal/updates"
 	"tandem/localmesos/fault"
@@ -64,6 +65,8 @@ type Agent struct {
 	frameworks map[string]*framework
 	completed  []*framework
 	updates    *updates.Manager
+	group      group.Group // what is recorded and not on disk yet
+	outputs    []func()    // what waits for it
 	master     masterLink
 	stopping   bool
 	endings    map[mesos.TaskState]int // tasks that ended, by how
@@ -155,8 +158,9 @@ func (a *Agent) Start(ctx context.Context) (err error) {
 	}()
 	a.launcher = container.NewLauncher(a.flags.CgroupsRoot)
 	a.loop = newLoop()
+	a.loop.after = a.afterEach
 	a.startFaults()
-	a.updates = updates.New(loopClock{a}, a.log, a.forward)
+	a.updates = updates.New(loopClock{a}, a.log, &a.group, a.forward)
 	a.store.Strict, a.updates.Strict, a.updates.Aside = a.flags.Strict, a.flags.Strict, a.store.Aside
 	if err := a.recover(); err != nil {
 		return err
@@ -342,6 +346,7 @@ func (a *Agent) end(why error) {
 // dropAll lets go of timers, streams and processes. The event loop has ended.
 func (a *Agent) dropAll() {
 	a.updates.Close()
+	a.group.Close()
 	for _, fw := range a.frameworks {
 		for _, e := range fw.executors {
 			e.stopTimers()

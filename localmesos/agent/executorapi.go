@@ -39,7 +39,7 @@ func (a *Agent) executorAPI(w http.ResponseWriter, r *http.Request) {
 	}
 	a.identifyExecutor(r.Context(), call.FrameworkID.Value, call.ExecutorID.Value)
 	var stream *wire.Stream
-	ok := a.loop.do(r.Context(), func() {
+	ok := a.durably(r.Context(), func() {
 		a.master.hold = call.Type == xexec.Call_UPDATE
 		stream, e = a.executorCall(call, mt, who)
 		a.master.hold = false
@@ -182,9 +182,9 @@ func (a *Agent) subscribe(e *executor, s *xexec.Call_Subscribe, stream *wire.Str
 	if e.fw.ending || !e.step(subscribes) {
 		// It may be one that was asked to end before it was there.
 		a.log.Info("an executor subscribes that is to end", "executor", e.key(), "state", e.state)
-		stream.Send(&xexec.Event{Type: xexec.Event_SHUTDOWN})
+		a.out(func() { stream.Send(&xexec.Event{Type: xexec.Event_SHUTDOWN}) })
 		if e.stream != nil {
-			e.stream.Close()
+			a.out(e.stream.Close)
 		}
 		e.stream = stream
 		return
@@ -195,7 +195,7 @@ func (a *Agent) subscribe(e *executor, s *xexec.Call_Subscribe, stream *wire.Str
 	}
 	if e.stream != nil {
 		a.log.Info("an executor subscribes again; its first stream ends", "executor", e.key())
-		e.stream.Close()
+		a.out(e.stream.Close)
 	}
 	e.stream, e.awaited = stream, false
 	a.beat(e, stream)
@@ -272,9 +272,12 @@ func (a *Agent) settleUnknown(e *executor, known []mesos.TaskInfo) {
 
 // send gives an executor an event, if it is connected.
 func (a *Agent) send(e *executor, ev *xexec.Event) {
-	if e.stream == nil || !e.stream.Send(ev) {
-		a.log.Debug("an event is dropped: the executor is not connected", "executor", e.key(), "type", ev.Type)
-	}
+	stream := e.stream
+	a.out(func() {
+		if stream == nil || !stream.Send(ev) {
+			a.log.Debug("an event is dropped: the executor is not connected", "executor", e.key(), "type", ev.Type)
+		}
+	})
 }
 
 // streamEnded forgets the stream of an executor that has gone away.

@@ -78,13 +78,16 @@ func (m *fakeMaster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.sendTo(stream, link.Event{Type: link.EventRegistered, Registered: &link.Registered{AgentID: mesos.AgentID{Value: id}, TotalPingTimeoutSeconds: 75}})
 		stream.Serve(r.Context(), w, map[string]string{link.StreamHeader: "s"})
 	case link.Path + "/call":
-		var c link.Call
-		if err := json.Unmarshal(body, &c); err != nil {
-			m.t.Errorf("call: %v", err)
+		for in := json.NewDecoder(bytes.NewReader(body)); in.More(); {
+			var c link.Call
+			if err := in.Decode(&c); err != nil {
+				m.t.Errorf("call: %v", err)
+				break
+			}
+			m.mu.Lock()
+			m.calls = append(m.calls, c)
+			m.mu.Unlock()
 		}
-		m.mu.Lock()
-		m.calls = append(m.calls, c)
-		m.mu.Unlock()
 		w.WriteHeader(http.StatusAccepted)
 	}
 }

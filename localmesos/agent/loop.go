@@ -11,12 +11,14 @@ import (
 type loop struct {
 	mu    sync.Mutex
 	queue []func()
+	// after is called after each function; idle tells that no other waits.
+	after func(idle bool)
 	wake  chan struct{}
 	done  chan struct{}
 }
 
 func newLoop() *loop {
-	return &loop{wake: make(chan struct{}, 1), done: make(chan struct{})}
+	return &loop{after: func(bool) {}, wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
 // post queues f. It never blocks, and may be called from the loop itself.
@@ -36,6 +38,11 @@ func (l *loop) post(f func()) {
 func (l *loop) do(ctx context.Context, f func()) bool {
 	ran := make(chan struct{})
 	l.post(func() { f(); close(ran) })
+	return l.wait(ctx, ran)
+}
+
+// wait waits for the end of a function that was posted.
+func (l *loop) wait(ctx context.Context, ran <-chan struct{}) bool {
 	select {
 	case <-ran:
 		return true
@@ -63,8 +70,10 @@ func (l *loop) run(ctx context.Context) {
 				return
 			}
 			f()
+			l.after(false)
 		}
 		if len(batch) > 0 {
+			l.after(true)
 			continue
 		}
 		select {

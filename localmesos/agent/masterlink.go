@@ -131,7 +131,7 @@ func (a *Agent) session(client *http.Client, base string) error {
 	defer cancel(nil)
 	var body []byte
 	var err error
-	if !a.loop.do(ctx, func() { body, err = json.Marshal(a.subscription()) }) {
+	if !a.durably(ctx, func() { body, err = json.Marshal(a.subscription()) }) {
 		return errClosed
 	}
 	if err != nil {
@@ -223,7 +223,7 @@ func refusal(what string, resp *http.Response) error {
 	return fmt.Errorf("%s: the master answered %s: %s", what, resp.Status, bytes.TrimSpace(text))
 }
 
-// outbox sends messages in order, one at a time, beside the loop.
+// outbox sends messages in order beside the loop, those that wait together.
 type outbox struct {
 	send   func([]byte) error
 	fail   context.CancelCauseFunc
@@ -267,15 +267,14 @@ func (o *outbox) run(ctx context.Context) {
 	}()
 	for {
 		o.mu.Lock()
-		var b []byte
-		if len(o.queue) > 0 {
-			b, o.queue, o.busy = o.queue[0], o.queue[1:], true
-		} else {
-			o.busy = false
+		n := min(len(o.queue), link.MaxCalls)
+		b := bytes.Join(o.queue[:n], []byte{'\n'})
+		o.queue, o.busy = o.queue[n:], n > 0
+		if n == 0 {
 			o.idle.Broadcast()
 		}
 		o.mu.Unlock()
-		if b == nil {
+		if n == 0 {
 			select {
 			case <-o.wake:
 			case <-ctx.Done():
@@ -318,10 +317,13 @@ func (a *Agent) flushHeld() {
 func (a *Agent) put(c *link.Call) {
 	switch {
 	case a.master.out != nil:
+		to := a.master.out
 		for range a.copiesOf(c) {
-			if err := a.master.out.put(c); err != nil {
-				a.log.Error("a message cannot be encoded", "type", c.Type, "error", err)
-			}
+			a.out(func() {
+				if err := to.put(c); err != nil {
+					a.log.Error("a message cannot be encoded", "type", c.Type, "error", err)
+				}
+			})
 		}
 	case c.Type == link.CallExited && a.master.recovered:
 		a.master.early = append(a.master.early, c)
@@ -333,7 +335,7 @@ func (a *Agent) put(c *link.Call) {
 // unregister tells the master that this agent will not come back, if it can.
 func (a *Agent) unregister() {
 	var out *outbox
-	a.loop.do(a.ctx, func() {
+	a.durably(a.ctx, func() {
 		if out = a.master.out; out != nil {
 			a.tell(&link.Call{Type: link.CallUnregister, Unregist: &mesos.AgentID{Value: a.id()}})
 		}

@@ -10,6 +10,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"tandem/internal/procid"
+	"tandem/localmesos/agent/internal/group"
 	"tandem/localmesos/agent/internal/store"
 	"tandem/localmesos/link"
 )
@@ -166,7 +167,7 @@ func TestTaskTakenButNotHandedOver(t *testing.T) {
 	a.loop.do(a.ctx, func() {
 		e := a.frameworks["f1"].executors["x1"]
 		info := runOf(true, "x1", "ok", "t2").Tasks[0]
-		err = a.store.SaveTask(e.run, store.Task{Info: &info})
+		err = a.store.SaveTask(e.run, store.Task{Info: &info}, &a.group)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -323,8 +324,10 @@ func TestKilledWhileAnExecutorWasBeingStarted(t *testing.T) {
 			defer s.Close()
 			run := runOf(true, "x1", "ok", "t1")
 			id := store.Run{Agent: m.id, Framework: "f1", Executor: "x1", Container: newUUIDText()}
+			var later group.Group
+			defer later.Close()
 			for _, err := range []error{s.SaveFramework(m.id, &run.Framework), s.SaveExecutor(id, store.Executor{Info: &run.Executor, Container: id.Container}),
-				s.SaveTask(id, store.Task{Info: &run.Tasks[0]})} {
+				s.SaveTask(id, store.Task{Info: &run.Tasks[0]}, &later)} {
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -166,9 +166,13 @@ func (a *Agent) saveTasks(e *executor, tasks []*task, fresh bool) error {
 		}
 	}
 	for _, t := range tasks {
-		if err := a.store.SaveTask(e.run, store.Task{Info: &t.info, Group: t.group}); err != nil {
+		if err := a.store.SaveTask(e.run, store.Task{Info: &t.info, Group: t.group}, &a.group); err != nil {
 			return err
 		}
+	}
+	if fresh {
+		// Before its executor is started, which does not wait for the loop.
+		a.commit()
 	}
 	return nil
 }

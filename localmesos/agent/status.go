@@ -195,7 +195,7 @@ func (a *Agent) acknowledge(k *link.Acknowledge) {
 func (a *Agent) trim(e *executor) {
 	for _, id := range e.trim() {
 		if e.fw.checkpoint() {
-			if err := a.store.RemoveTask(e.run, id); err != nil {
+			if err := a.store.RemoveTask(e.run, id, &a.group); err != nil {
 				a.log.Error("a task's checkpoints are left", "task", id, "error", err)
 			}
 		}

@@ -121,7 +121,7 @@ func (a *Agent) exited(e *executor, s int32) {
 	a.log.Info("an executor ended", "executor", e.key(), "container", e.run.Container, "status", s)
 	e.stopTimers()
 	if e.stream != nil {
-		e.stream.Close()
+		a.out(e.stream.Close)
 		e.stream = nil
 	}
 	if !e.fw.ending {

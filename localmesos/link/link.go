@@ -4,9 +4,9 @@
 //
 // An agent opens one long-lived request, POST Path+"/subscribe", with a
 // Subscribe as its JSON body; the response is a RecordIO stream of Event. The
-// agent's own messages go as JSON Call to POST Path+"/call" with the header
-// StreamHeader; the master answers 202, or 409 when the stream is not the
-// agent's current one. The master knows an agent to be disconnected as soon as
+// agent's own messages go as JSON Calls, one to MaxCalls of them one after another
+// and acted on in that order, to POST Path+"/call" with the header StreamHeader;
+// the master answers 202, or 409 when the stream is not the agent's current one. The master knows an agent to be disconnected as soon as
 // the stream breaks, exactly as Apache Mesos does with its socket.
 package link
 
@@ -16,6 +16,9 @@ import (
 
 // Path is the prefix of the protocol's two endpoints on the master.
 const Path = "/internal/agent"
+
+// MaxCalls is how many messages of an agent one request may hold.
+const MaxCalls = 256
 
 // StreamHeader carries the stream id given in the header of the subscribe response.
 const StreamHeader = "Tandem-Agent-Stream"

@@ -3,7 +3,9 @@ package master
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"strings"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
@@ -38,22 +40,23 @@ func (m *Master) serveAgentSubscribe(w http.ResponseWriter, r *http.Request) {
 	s.stream.Serve(r.Context(), w, map[string]string{link.StreamHeader: s.streamID})
 }
 
-// serveAgentCall takes one message of an agent.
+// serveAgentCall takes messages of an agent.
 func (m *Master) serveAgentCall(w http.ResponseWriter, r *http.Request) {
-	var call link.Call
-	if !decodeLink(w, r, &call) {
+	calls, ok := decodeCalls(w, r)
+	if !ok {
 		return
 	}
 	current := false
 	streamID := r.Header.Get(link.StreamHeader)
 	m.identifyAgent(r.Context(), nil, streamID)
-	ok := m.loop.do(func() {
-		for _, a := range m.agents {
-			if a.streamID == streamID && streamID != "" {
-				current = true
-				m.handleAgentCall(a, call)
+	agentID, _, _ := strings.Cut(streamID, streamSeparator)
+	ok = m.loop.do(func() {
+		for _, c := range calls {
+			a := m.agents[agentID]
+			if current = a != nil && a.streamID == streamID; !current {
 				return
 			}
+			m.handleAgentCall(a, c)
 		}
 	})
 	switch {
@@ -66,21 +69,50 @@ func (m *Master) serveAgentCall(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// decodeCalls reads the messages of a request; false tells that it has answered.
+func decodeCalls(w http.ResponseWriter, r *http.Request) ([]link.Call, bool) {
+	calls := []link.Call{{}}
+	rest := decodeFirst(w, r, &calls[0])
+	if rest == nil {
+		return nil, false
+	}
+	for rest.More() {
+		var c link.Call
+		err := rest.Decode(&c)
+		if err == nil && len(calls) == link.MaxCalls {
+			err = fmt.Errorf("more than %d messages", link.MaxCalls)
+		}
+		if err != nil {
+			wire.Text(w, http.StatusBadRequest, "the messages cannot be decoded: "+err.Error())
+			return nil, false
+		}
+		calls = append(calls, c)
+	}
+	return calls, true
+}
+
 func decodeLink(w http.ResponseWriter, r *http.Request, v any) bool {
+	return decodeFirst(w, r, v) != nil
+}
+
+// decodeFirst reads the first JSON value of a request and returns what reads the
+// rest, or nil when it has answered already.
+func decodeFirst(w http.ResponseWriter, r *http.Request, v any) *json.Decoder {
 	if e := wire.Method(r); e != nil {
 		e.Write(w)
-		return false
+		return nil
 	}
 	// A web page can make a browser send any text here, but not of this type.
 	if mt, e := wire.RequestType(r.Header); e != nil || mt != wire.JSON {
 		wire.Text(w, http.StatusUnsupportedMediaType, "expecting 'Content-Type' of application/json")
-		return false
+		return nil
 	}
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, wire.MaxBody)).Decode(v); err != nil {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, wire.MaxBody))
+	if err := d.Decode(v); err != nil {
 		wire.Text(w, http.StatusBadRequest, "the message cannot be decoded: "+err.Error())
-		return false
+		return nil
 	}
-	return true
+	return d
 }
 
 func (m *Master) handleAgentCall(a *agent, c link.Call) {

@@ -20,6 +20,9 @@ type agentSubscription struct {
 	streamID string
 }
 
+// streamSeparator ends the agent's id, with which each of its stream ids begins.
+const streamSeparator = "/"
+
 // Messages of TASK_RUNNING and its like after an agent came back; the words are Mesos's.
 const (
 	cameBackUnreachable = "Unreachable agent re-reregistered"
@@ -45,7 +48,7 @@ func (m *Master) registerAgent(sub link.Subscribe, remote string) (agentSubscrip
 	if err := m.registry.admit(sub.AgentInfo); err != nil {
 		return agentSubscription{}, err
 	}
-	s := agentSubscription{agentID: id, stream: wire.NewStream(wire.JSON), streamID: wire.NewUUID()}
+	s := agentSubscription{agentID: id, stream: wire.NewStream(wire.JSON), streamID: id + streamSeparator + wire.NewUUID()}
 
 	a, known := m.agents[id]
 	_, recovered := m.recovered[id]

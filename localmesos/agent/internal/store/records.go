@@ -12,6 +12,7 @@ import (
 
 	"tandem/internal/atomicfile"
 	"tandem/internal/procid"
+	"tandem/localmesos/agent/internal/group"
 	"tandem/localmesos/internal/wire"
 )
 
@@ -205,13 +206,17 @@ type taskJSON struct {
 	Group string          `json:"group,omitempty"`
 }
 
-// SaveTask records a task.
-func (s *Store) SaveTask(r Run, t Task) error {
+// SaveTask records a task. It is on disk when g has been synced.
+func (s *Store) SaveTask(r Run, t Task, g *group.Group) error {
 	info, err := wire.MarshalJSON(t.Info)
 	if err != nil {
 		return err
 	}
-	return s.writeJSON(filepath.Join(s.taskDir(r, t.Info.TaskID.Value), "task.info"), taskJSON{Info: info, Group: t.Group})
+	b, err := json.Marshal(taskJSON{Info: info, Group: t.Group})
+	if err != nil {
+		return err
+	}
+	return s.writeLater(filepath.Join(s.taskDir(r, t.Info.TaskID.Value), "task.info"), b, g)
 }
 
 // Tasks lists the recorded tasks' ids.
@@ -233,8 +238,17 @@ func (s *Store) Task(r Run, id string) (Task, error) {
 	return t, nil
 }
 
-// RemoveTask forgets a task and its updates.
-func (s *Store) RemoveTask(r Run, id string) error { return s.remove(s.taskDir(r, id), "task.info") }
+// RemoveTask forgets a task and its updates. A loss of power may bring it back,
+// as the history that it was.
+func (s *Store) RemoveTask(r Run, id string, g *group.Group) error {
+	dir := s.taskDir(r, id)
+	g.Forget(dir)
+	os.Remove(filepath.Join(dir, "task.info")) // first, so that no half of it looks whole
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("removing checkpoints: %w", err)
+	}
+	return nil
+}
 
 // Container is a container that may be alive, of whatever framework. It is
 // recorded before anything is started, without a process then.

@@ -10,6 +10,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"tandem/internal/procid"
+	"tandem/localmesos/agent/internal/group"
 )
 
 func open(t *testing.T) *Store {
@@ -32,11 +33,13 @@ func TestRecordsComeBack(t *testing.T) {
 	yes := true
 	fw := &mesos.FrameworkInfo{ID: &mesos.FrameworkID{Value: "f"}, Name: "n", Checkpoint: &yes}
 	r := Run{Agent: "a", Framework: "f", Executor: "x 1", Container: "c"}
+	var later group.Group
+	defer later.Close()
 	task := &mesos.TaskInfo{Name: "t", TaskID: mesos.TaskID{Value: "t.1"}, Data: []byte{0, 1}}
 	for _, err := range []error{
 		s.SaveAgent(info), s.SaveAgent(info), s.SaveBootID("b"), s.SaveFramework("a", fw),
 		s.SaveExecutor(r, Executor{Info: &mesos.ExecutorInfo{ExecutorID: mesos.ExecutorID{Value: "x 1"}}, Container: "c", Generated: true}),
-		s.SaveTask(r, Task{Info: task, Group: "g"}), s.SaveContainer(Container{Run: r, Process: procid.Identity{Pid: 7, BootID: "b"}}),
+		s.SaveTask(r, Task{Info: task, Group: "g"}, &later), s.SaveContainer(Container{Run: r, Process: procid.Identity{Pid: 7, BootID: "b"}}),
 	} {
 		if err != nil {
 			t.Fatal(err)

@@ -37,40 +37,44 @@ var table = crc32.MakeTable(crc32.Castagnoli)
 // errBad is the error of a line that is not what was written.
 var errBad = errors.New("damaged record")
 
-// appendRecord adds a line. An update is synced; the loss of an acknowledgement
-// in a power cut only makes an update come twice. A line is the CRC-32C of the rest in
-// hexadecimal, a blank and JSON. After an error the file is as before, so
-// that a half-written line never precedes a good one.
-func appendRecord(path string, r record) (err error) {
+// appendRecord adds a line. An update is noted for the next sync; the loss of an
+// acknowledgement in a power cut only makes an update come twice. A line is the
+// CRC-32C of the rest in hexadecimal, a blank and JSON. After an error the file is
+// as before, so that a half-written line never precedes a good one.
+func (m *Manager) appendRecord(path string, r record) (err error) {
 	line, err := encode(r)
 	if err != nil {
 		return err
 	}
-	_, statErr := os.Stat(path)
-	fresh := errors.Is(statErr, fs.ErrNotExist)
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if cerr := f.Close(); err == nil {
-			err = cerr
+	f := m.group.Opened(path)
+	if f == nil {
+		if f, err = m.open(path); err != nil {
+			return err
 		}
-	}()
+		if r.Update == nil {
+			defer f.Close()
+		} else {
+			m.group.File(path, f)
+		}
+	}
 	st, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	if _, err = f.Write(line); err == nil && r.Update != nil {
-		err = f.Sync()
-	}
-	if err != nil {
+	if _, err = f.Write(line); err != nil {
 		return errors.Join(err, f.Truncate(st.Size()))
 	}
-	if fresh {
-		return atomicfile.SyncDir(filepath.Dir(path))
-	}
 	return nil
+}
+
+// open opens a log, and notes the name of a new one.
+func (m *Manager) open(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		m.group.Dir(filepath.Dir(path))
+	}
+	return f, err
 }
 
 func encode(r record) ([]byte, error) {

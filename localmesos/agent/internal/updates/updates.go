@@ -4,8 +4,8 @@
 // disk so that none is lost with the agent.
 //
 // It is for the embedded agent's event loop and not safe for concurrent use. It
-// must never forward an update that is not durable yet, and never forget one that
-// nobody acknowledged.
+// must never forget an update that nobody acknowledged. Updates are durable when the
+// group that they are noted in has been synced; the owner must send nothing before.
 package updates
 
 import (
@@ -16,6 +16,8 @@ import (
 	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
+
+	"tandem/localmesos/agent/internal/group"
 )
 
 // The intervals of repetition of an update that is not acknowledged.
@@ -54,6 +56,7 @@ type Manager struct {
 	clock   Clock
 	forward func(Update)
 	log     *slog.Logger
+	group   *group.Group
 	running bool
 	streams map[Key]*stream
 }
@@ -70,13 +73,13 @@ type stream struct {
 }
 
 // New makes a manager that is paused. forward is called for each update that
-// is to be sent to the master.
-func New(clock Clock, log *slog.Logger, forward func(Update)) *Manager {
-	return &Manager{clock: clock, forward: forward, log: log, streams: map[Key]*stream{}}
+// is to be sent to the master once g has been synced.
+func New(clock Clock, log *slog.Logger, g *group.Group, forward func(Update)) *Manager {
+	return &Manager{clock: clock, forward: forward, log: log, group: g, streams: map[Key]*stream{}}
 }
 
-// Add takes an update over: it is durable when Add returns. path is the task's
-// log, or empty. The error is ErrDuplicate when the uuid is known.
+// Add takes an update over: it is durable when the group has been synced. path is
+// the task's log, or empty. The error is ErrDuplicate when the uuid is known.
 func (m *Manager) Add(u Update, path string) error {
 	key := Key{u.FrameworkID, u.Status.TaskID.Value}
 	s := m.streams[key]
@@ -88,7 +91,7 @@ func (m *Manager) Add(u Update, path string) error {
 		return ErrDuplicate
 	}
 	if s.path != "" {
-		if err := appendRecord(s.path, record{Executor: u.ExecutorID, Update: &u.Status}); err != nil {
+		if err := m.appendRecord(s.path, record{Executor: u.ExecutorID, Update: &u.Status}); err != nil {
 			return fmt.Errorf("keeping an update of task %q: %w", key.Task, err)
 		}
 	}
@@ -110,7 +113,7 @@ func (m *Manager) Ack(key Key, uuid []byte) (u Update, last, ok bool, err error)
 		return Update{}, false, false, nil
 	}
 	if s.path != "" {
-		if err := appendRecord(s.path, record{Ack: uuid}); err != nil {
+		if err := m.appendRecord(s.path, record{Ack: uuid}); err != nil {
 			return Update{}, false, false, fmt.Errorf("keeping an acknowledgement of task %q: %w", key.Task, err)
 		}
 	}

@@ -14,6 +14,8 @@ import (
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	"pgregory.net/rapid"
+
+	"tandem/localmesos/agent/internal/group"
 )
 
 // fakeClock runs timers when a test advances it.
@@ -75,7 +77,7 @@ type fixture struct {
 
 func newFixture() *fixture {
 	f := &fixture{c: &fakeClock{}}
-	f.m = New(f.c, slog.New(slog.DiscardHandler), func(u Update) {
+	f.m = New(f.c, slog.New(slog.DiscardHandler), &group.Group{}, func(u Update) {
 		f.sent = append(f.sent, fmt.Sprintf("%s%d@%s", u.Status.TaskID.Value, u.Status.UUID[0], f.c.now))
 	})
 	return f
@@ -291,7 +293,7 @@ func TestModel(t *testing.T) {
 		var sent []byte
 		c := &fakeClock{}
 		start := func() *Manager {
-			return New(c, slog.New(slog.DiscardHandler), func(u Update) { sent = append(sent, u.Status.UUID[0]) })
+			return New(c, slog.New(slog.DiscardHandler), &group.Group{}, func(u Update) { sent = append(sent, u.Status.UUID[0]) })
 		}
 		m := start()
 		m.Resume()
