@@ -79,6 +79,9 @@ func audit(m *Master) (wrong []string) {
 		held[f][a.id] = held[f][a.id].Add(l...)
 	}
 	for _, a := range m.agents {
+		if a.shrunk {
+			continue // more may be used than there is
+		}
 		busy := m.usedOn(a)
 		for _, o := range a.offers {
 			busy = busy.Add(o.resources...)
@@ -379,13 +382,24 @@ func startAgent(t *testing.T, m *Master, sub *link.Subscribe) *fakeAgent {
 	if sub == nil {
 		sub = &link.Subscribe{}
 	}
-	if sub.AgentInfo.Hostname == "" {
+	a := openAgent(t, m, *sub)
+	a.id = a.want(t, link.EventRegistered).Registered.AgentID.Value
+	return a
+}
+
+// openAgent sends a registration and does not wait for the answer to it.
+func openAgent(t *testing.T, m *Master, sub link.Subscribe) *fakeAgent {
+	t.Helper()
+	if sub.AgentInfo.Hostname == "" || sub.AgentInfo.Resources == nil {
 		list, err := resource.Parse("cpus:4;mem:4096;disk:10240;ports:[31000-32000]", "*")
 		if err != nil {
 			t.Fatal(err)
 		}
 		port := int32(5051)
-		sub.AgentInfo.Hostname, sub.AgentInfo.Port, sub.AgentInfo.Resources = "127.0.0.1", &port, list
+		sub.AgentInfo.Resources = list
+		if sub.AgentInfo.Hostname == "" {
+			sub.AgentInfo.Hostname, sub.AgentInfo.Port = "127.0.0.1", &port
+		}
 	}
 	body, err := json.Marshal(sub)
 	if err != nil {
@@ -402,7 +416,6 @@ func startAgent(t *testing.T, m *Master, sub *link.Subscribe) *fakeAgent {
 	if a.status != http.StatusOK {
 		t.Fatalf("subscribe: %d %s", a.status, a.body)
 	}
-	a.id = a.want(t, link.EventRegistered).Registered.AgentID.Value
 	return a
 }
 
