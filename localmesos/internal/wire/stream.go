@@ -23,6 +23,7 @@ type Stream struct {
 	size  int
 	// maxEvents and maxBytes bound the queue.
 	maxEvents, maxBytes int
+	writeTimeout        time.Duration
 	closed              bool
 	paused              time.Time // nothing is written before
 	wake                chan struct{}
@@ -40,7 +41,7 @@ const (
 
 // NewStream makes a stream of the given form. Serve must be called once.
 func NewStream(mt MediaType) *Stream {
-	return &Stream{mt: mt, maxEvents: MaxQueuedEvents, maxBytes: MaxQueuedBytes, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	return &Stream{mt: mt, maxEvents: MaxQueuedEvents, maxBytes: MaxQueuedBytes, writeTimeout: WriteTimeout, wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
 // Limit sets how many events, and how many bytes of them, may wait; before the first Send.
@@ -134,7 +135,7 @@ func (s *Stream) Serve(ctx context.Context, w http.ResponseWriter, header map[st
 		batch, closed, pause := s.take()
 		for _, b := range batch {
 			// Not every ResponseWriter has deadlines; then a stuck client ends with ctx.
-			_ = control.SetWriteDeadline(time.Now().Add(WriteTimeout))
+			_ = control.SetWriteDeadline(time.Now().Add(s.writeTimeout))
 			if _, err := w.Write(b); err != nil {
 				return
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -102,5 +103,38 @@ func TestStreamDropsSlowReader(t *testing.T) {
 	s.Serve(ctx, w, nil)
 	if ctx.Err() != nil || w.Body.Len() != 0 {
 		t.Errorf("the stream was not ended: %v, %d bytes", ctx.Err(), w.Body.Len())
+	}
+}
+
+// TestStreamDisconnectsStuckReader: a client that keeps its connection open and
+// reads nothing is gone after the timeout, however little it makes wait.
+func TestStreamDisconnectsStuckReader(t *testing.T) {
+	t.Parallel()
+	s := NewStream(JSON)
+	s.writeTimeout = 100 * time.Millisecond
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.Serve(r.Context(), w, nil) }))
+	defer server.Close()
+	c, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	// More than the kernel buffers for a connection, less than the queue takes.
+	record := make([]byte, 1<<20)
+	for range 64 {
+		if !s.SendRecord(record) {
+			break
+		}
+	}
+	select {
+	case <-s.Done():
+	case <-time.After(20 * time.Second):
+		t.Fatal("the stream goes on")
+	}
+	if s.SendRecord(record) {
+		t.Error("an event is taken for a client that is gone")
 	}
 }
