@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -27,6 +28,18 @@ var otherFaults = map[string]bool{"thaw": true, "resume-offers": false, "clear":
 // takesTarget are the kinds whose first word is the target.
 var takesTarget = map[fault.Kind]bool{fault.Freeze: true, fault.Kill: true, fault.Restart: true, fault.Lose: true, fault.Reboot: true}
 
+// faultWords are all words that may come after "fault".
+func faultWords() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, k := range fault.Kinds() {
+			if !yield(string(k)) {
+				return
+			}
+		}
+		maps.Keys(otherFaults)(yield)
+	}
+}
+
 func (p *parser) fault(l *line) (action, error) {
 	word, err := l.next("what goes wrong")
 	if err != nil {
@@ -37,12 +50,7 @@ func (p *parser) fault(l *line) (action, error) {
 	}
 	s := &faultStep{f: fault.Fault{Kind: fault.Kind(word)}}
 	if !slices.Contains(fault.Kinds(), s.f.Kind) {
-		names := slices.Collect(maps.Keys(otherFaults))
-		for _, k := range fault.Kinds() {
-			names = append(names, string(k))
-		}
-		slices.Sort(names)
-		return nil, fmt.Errorf("fault: %w", unknown("kind", word, names))
+		return nil, fmt.Errorf("fault: %w", unknown("kind", word, slices.Sorted(faultWords())))
 	}
 	errs := []error{p.faultOptions(l, s)}
 	switch k := s.f.Kind; {

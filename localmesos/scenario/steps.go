@@ -29,13 +29,9 @@ func (p *parser) cluster(l *line) (action, error) {
 	if p.agents != 0 {
 		return nil, l.errorf("there is a cluster already")
 	}
-	p.agents = 1
 	o, err := l.options("agents", "resources", "ping", "pings", "reregister", "executors")
-	if err != nil {
-		return nil, err
-	}
 	s := &clusterStep{agents: 1, ping: 15 * time.Second, pings: 5, reregister: time.Minute, executors: 2 * time.Second, resources: o["resources"]}
-	var errs []error
+	errs := []error{err}
 	count := func(name string, to *int, most int) {
 		if text := o[name]; text != "" {
 			n, err := strconv.Atoi(text)
@@ -70,7 +66,11 @@ func (p *parser) cluster(l *line) (action, error) {
 		}
 	}
 	p.agents = s.agents
-	return s, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		p.agents = localmesos.MaxAgents // later lines need not be wrong, too
+		return nil, err
+	}
+	return s, nil
 }
 
 func (s *clusterStep) run(ctx context.Context, r *runner) error {

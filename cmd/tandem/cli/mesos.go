@@ -2,17 +2,19 @@ package cli
 
 import (
 	"errors"
+	"io/fs"
 
 	"github.com/spf13/cobra"
 
 	"tandem/cmd/tandem/exit"
 	mesos "tandem/localmesos/command"
 	"tandem/localmesos/fault"
+	"tandem/localmesos/scenario"
 )
 
 // mesosTools are the commands that break an embedded Mesos on purpose.
 func (a *app) mesosTools() []*cobra.Command {
-	return []*cobra.Command{a.tool(mesos.NewFaultCommand())}
+	return []*cobra.Command{a.tool(mesos.NewFaultCommand()), a.tool(mesos.NewScenarioCommand())}
 }
 
 // tool fits a command from another package, with all below it, into this tree.
@@ -31,6 +33,15 @@ func (a *app) tool(cmd *cobra.Command) *cobra.Command {
 
 // toolError gives an error of a tool its exit code.
 func toolError(err error) error {
+	var syntax *scenario.SyntaxError
+	switch {
+	case errors.As(err, &syntax), errors.Is(err, fs.ErrNotExist):
+		return exit.With(exit.Usage, err)
+	case errors.Is(err, mesos.ErrScenarioTimeout):
+		return exit.Silent(exit.TimedOut)
+	case errors.Is(err, mesos.ErrScenario):
+		return exit.Silent(exit.Failure)
+	}
 	for _, x := range []struct {
 		is   error
 		code exit.Code
