@@ -22,6 +22,7 @@ import (
 
 	"tandem/api"
 	"tandem/executor/agentlink"
+	"tandem/executor/health"
 )
 
 // Options are what an Executor needs.
@@ -65,6 +66,7 @@ type Executor struct {
 	cancelWork context.CancelFunc
 	workers    sync.WaitGroup
 	runtimes   *runtimes
+	health     *health.Monitor
 
 	conn    connection
 	updates updates
@@ -120,6 +122,9 @@ func New(opts Options) *Executor {
 		tasks:    map[string]*task{},
 	}
 	e.work, e.cancelWork = context.WithCancel(context.Background())
+	e.health = health.NewMonitor(health.Options{
+		Context: e.work, Go: e.workers.Go, Log: opts.Log, Post: func(r health.Result) bool { return e.post(r) },
+	})
 	e.conn.agentID = opts.Config.AgentID
 	e.updates.outbox = make(chan mesos.TaskStatus, 1)
 	return e
@@ -139,7 +144,11 @@ func (e *Executor) Run(ctx context.Context) error {
 	defer wake.Stop()
 	stop := ctx.Done()
 	for !e.leaving {
-		if d, ok := e.timers.next(); ok {
+		d, ok := e.timers.next()
+		if check, due := e.health.Next(); due && (!ok || check < d) {
+			d, ok = check, true
+		}
+		if ok {
 			wake.Reset(d)
 		} else {
 			wake.Stop()
@@ -149,6 +158,7 @@ func (e *Executor) Run(ctx context.Context) error {
 			e.handle(m)
 		case <-wake.C:
 			e.timers.fire()
+			e.health.Run()
 		case <-stop:
 			stop = nil
 			e.log.Info("told to end by a signal")
@@ -218,6 +228,8 @@ func (e *Executor) handle(m any) {
 		e.waitEnded(m)
 	case progressText:
 		e.progress(m.task, m.text)
+	case health.Result:
+		e.checked(m)
 	case opened:
 		e.opened(m)
 	case received:

@@ -38,8 +38,8 @@ func foreignSpec(info *mesos.TaskInfo, executorID string) (*api.TaskSpec, error)
 			s.Env = append(s.Env, api.TaskEnvVar{Name: v.Name, Value: v.GetValue(), Literal: true})
 		}
 	}
-	if h := info.HealthCheck; h != nil {
-		s.HealthChecks = []api.HealthCheck{foreignCheck(h)}
+	if _, err := foreignChecks(info); err != nil {
+		errs.Add("task", info.TaskID.Value, "%v", err)
 	}
 	if info.Container == nil {
 		foreignProcess(s, info, &errs)
@@ -201,23 +201,4 @@ func scalars(resources []mesos.Resource) api.TaskResources {
 		}
 	}
 	return sum
-}
-
-func foreignCheck(h *mesos.HealthCheck) api.HealthCheck {
-	c := api.HealthCheck{
-		Type:         h.Type.String(),
-		DelaySeconds: int(h.GetDelaySeconds()), GracePeriodSeconds: int(h.GetGracePeriodSeconds()),
-		IntervalSeconds: int(h.GetIntervalSeconds()), TimeoutSeconds: int(h.GetTimeoutSeconds()),
-		ConsecutiveFailures: h.GetConsecutiveFailures(),
-	}
-	if h.Command != nil {
-		c.Command = &api.CommandCheck{Value: commandLine(h.Command)}
-	}
-	if h.HTTP != nil {
-		c.HTTP = &api.HTTPCheck{Port: int(h.HTTP.Port), Scheme: h.HTTP.GetScheme(), Path: h.HTTP.GetPath()}
-	}
-	if h.TCP != nil {
-		c.TCP = &api.TCPCheck{Port: int(h.TCP.Port)}
-	}
-	return c
 }

@@ -9,8 +9,6 @@ import (
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	"github.com/mesos/mesos-go/api/v1/lib/executor"
-
-	"tandem/api"
 )
 
 func shutdownOnly() []*executor.Event { return []*executor.Event{{Type: executor.Event_SHUTDOWN}} }
@@ -390,22 +388,6 @@ func TestMessagesAndUnknownEventsAreIgnored(t *testing.T) {
 		r.pass(time.Second)
 		if !r.running() {
 			t.Error("the executor ended")
-		}
-	})
-}
-
-func TestHealthChecksAreNotSilentlyClaimed(t *testing.T) {
-	t.Parallel()
-	inBubble(t, nil, func(r *rig) {
-		r.agent.launch(taskInfo("a", 0, func(s *api.TaskSpec) {
-			s.HealthChecks = []api.HealthCheck{{Type: "TCP"}, {Type: "REMOTE_HTTP"}}
-		}))
-		r.settle()
-		if n := strings.Count(r.log.String(), "does not run health checks"); n != 1 {
-			t.Errorf("%d notices about health checks, want 1", n)
-		}
-		if s := r.agent.last("a"); s.Healthy != nil {
-			t.Error("the task's health is claimed although nobody looked")
 		}
 	})
 }

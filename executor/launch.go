@@ -10,6 +10,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"tandem/api"
+	"tandem/executor/health"
 	"tandem/network"
 )
 
@@ -48,7 +49,6 @@ func (e *Executor) launch(infos []mesos.TaskInfo) {
 		}
 	}
 	for _, t := range g.tasks {
-		e.noteHealthChecks(t)
 		e.deliver(t, eventGo)
 	}
 }
@@ -176,16 +176,8 @@ func checkSpec(s *api.TaskSpec) error {
 			errs.Add(path+".protocol", p.Protocol, "must be tcp or udp")
 		}
 	}
-	return errs.Sorted()
-}
-
-// noteHealthChecks says what is not done, so that nobody takes a running task for a healthy one.
-func (e *Executor) noteHealthChecks(t *task) {
-	for _, h := range t.spec.HealthChecks {
-		switch h.Type {
-		case "REMOTE_HTTP", "REMOTE_TCP": // the scheduler's side
-		default:
-			e.log.Warn("this executor does not run health checks yet; the task's health is not reported", "task", t.id, "type", h.Type)
-		}
+	if _, err := health.FromSpec(s); err != nil {
+		errs.Add("healthChecks", nil, "%v", err)
 	}
+	return errs.Sorted()
 }

@@ -43,6 +43,7 @@ func (e *Executor) tell(t *task, state mesos.TaskState, message string, reason *
 		e.log.Error("report of the task cannot be encoded", "task", t.id, "error", err)
 	}
 	status.Data = data
+	e.addHealth(t, &status)
 	t.reported, t.hasReport = state, true
 	e.add(t, status)
 }
@@ -205,6 +206,9 @@ func (e *Executor) taskReport(t *task) api.TaskReport {
 	}
 	if t.run != nil {
 		r.Sandbox = t.run.Sandbox
+	}
+	if r.Checks = t.checks; r.Checks == nil {
+		r.Checks = e.health.Report(t.id)
 	}
 	if t.exit != nil {
 		if t.exit.Known {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"tandem/api"
+	"tandem/executor/health"
 )
 
 // Runtime runs tasks of one kind. The executor calls it from work that it can
@@ -54,6 +55,17 @@ func (r *Refusal) Error() string { return r.Err.Error() }
 
 // Unwrap returns the cause.
 func (r *Refusal) Unwrap() error { return r.Err }
+
+// Checkable is a Runtime into whose running tasks checks can go.
+type Checkable interface {
+	// Netns opens the network namespace of a running task, for the caller to
+	// close; nil without an error means the executor's own.
+	Netns(ctx context.Context, taskID string) (*os.File, error)
+	// Exec runs a command in a running task, as the task's user and with its
+	// environment; when the context ends first, it is killed. An error means that
+	// nobody can tell what the command makes of the task, unless it was started.
+	Exec(ctx context.Context, taskID string, c health.Command) (health.CommandResult, error)
+}
 
 // Task is one task as a Runtime sees it.
 type Task struct {

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"tandem/executor/health"
 )
 
 // scripted is a Runtime that does what a test says and remembers what was asked of it.
@@ -23,6 +26,7 @@ type scripted struct {
 	wait    func(ctx context.Context, id string) error
 	stop    func(ctx context.Context, id string, grace time.Duration) error
 	remove  func(ctx context.Context, id string) error
+	check   func(ctx context.Context, id string, n int) (health.CommandResult, error)
 	ips     []string
 	output  string
 }
@@ -140,6 +144,22 @@ func (r *scripted) Remove(ctx context.Context, id string) error {
 		return r.remove(ctx, id)
 	}
 	return nil
+}
+
+func (r *scripted) Netns(context.Context, string) (*os.File, error) { return nil, nil }
+
+// Exec is the command of a check; n counts them for the task.
+func (r *scripted) Exec(ctx context.Context, id string, c health.Command) (health.CommandResult, error) {
+	r.mu.Lock()
+	r.calls = append(r.calls, fmt.Sprintf("check %s %s", id, c.Argv))
+	n := 0
+	for _, call := range r.calls {
+		if strings.HasPrefix(call, "check "+id+" ") {
+			n++
+		}
+	}
+	r.mu.Unlock()
+	return r.check(ctx, id, n)
 }
 
 func (r *scripted) List(context.Context) ([]string, error) { return nil, nil }

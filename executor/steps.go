@@ -42,6 +42,9 @@ func (e *Executor) deliver(t *task, ev event) {
 			e.log.Error("only kill and sleep mean something here", "error", err)
 		}
 	}
+	if from == stateRunning && s.next != from {
+		e.endChecks(t)
+	}
 	e.act(t, s.do, ev, from)
 	e.advance(t.group)
 }
@@ -76,6 +79,7 @@ func (e *Executor) act(t *task, do action, ev event, from state) {
 	case run:
 		e.tell(t, mesos.TASK_RUNNING, "", nil)
 		e.beginWait(t)
+		e.beginChecks(t)
 	case cancel:
 		e.tellKilling(t)
 		t.cancelStep()

@@ -49,6 +49,12 @@ type task struct {
 	// ended is set when the task ended without having been told to.
 	ended bool
 
+	// healthy is what the checks say, nil while that is not known; checks is
+	// their report once they have ended; checkFailed is set when one of them ended the task.
+	healthy     *bool
+	checks      []api.CheckReport
+	checkFailed bool
+
 	exit *Exit
 	// unstoppable is why the runtime could not end the task.
 	unstoppable error

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
@@ -62,8 +63,25 @@ func (e *Executor) send() {
 	}
 }
 
-// add queues an update. One that tells of progress and was never sent is replaced by the next.
+// add queues an update. One that tells of progress and was never sent is replaced
+// by the next, and so is one that tells of the task's health: a flapping check
+// must not fill the queue while the agent is away.
 func (e *Executor) add(t *task, status mesos.TaskStatus) {
+	if aboutChecks(&status) {
+		for _, u := range slices.Backward(e.updates.list) {
+			if u.task != t {
+				continue
+			}
+			// What went by a connection that is gone may have arrived; the agent
+			// then has both, in their order.
+			if (u.generation == 0 || !e.conn.up) && u != e.updates.busy && aboutChecks(&u.status) {
+				e.timers.stop(u.resend)
+				*u = update{task: t, status: status}
+				return
+			}
+			break
+		}
+	}
 	if status.GetState() == mesos.TASK_STARTING {
 		for i, u := range e.updates.list {
 			if u.task == t && u.generation == 0 && u != e.updates.busy && u.status.GetState() == mesos.TASK_STARTING {
