@@ -26,6 +26,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"tandem/localmesos/agent/internal/container"
+	"tandem/localmesos/agent/internal/fetch"
 	"tandem/localmesos/agent/internal/group"
 	"tandem/localmesos/agent/internal/store"
 	"tandem/localmesos/agent/internal/updates"
@@ -45,6 +46,8 @@ type Agent struct {
 	listener net.Listener
 	server   *http.Server
 	socket   *socket // for executors; nil without
+	cache    *fetch.Cache
+	fetches  fetchCounts
 	store    *store.Store
 	launcher *container.Launcher
 	faults   *fault.Set // nil unless enabled
@@ -69,6 +72,7 @@ type Agent struct {
 	outputs    []func()    // what waits for it
 	master     masterLink
 	stopping   bool
+	garbage    garbage
 	endings    map[mesos.TaskState]int // tasks that ended, by how
 }
 
@@ -156,6 +160,9 @@ func (a *Agent) Start(ctx context.Context) (err error) {
 			a.socket.close()
 		}
 	}()
+	if a.cache, err = newCache(a.flags, a.store.Work()); err != nil {
+		return err
+	}
 	a.launcher = container.NewLauncher(a.flags.CgroupsRoot)
 	a.loop = newLoop()
 	a.loop.after = a.afterEach

@@ -73,7 +73,7 @@ func (a *Agent) jobOf(e *executor, u *container.User, token string) *job {
 	cmd := e.info.GetCommand()
 	j := &job{a: a, run: e.run,
 		spec:  container.Spec{ID: e.run.Container, Dir: e.directory, User: u, Env: a.environment(e, token)},
-		fetch: fetch.Job{Dir: e.directory, User: u, StallTimeout: a.flags.FetcherStallTimeout}, started: func(pid int) { e.pid = pid }}
+		fetch: fetch.Job{Dir: e.directory, User: u, StallTimeout: a.flags.FetcherStallTimeout, Cache: a.cache}, started: func(pid int) { e.pid = pid }}
 	if cmd == nil || cmd.GetShell() {
 		j.spec.Program, j.spec.Args = "/bin/sh", []string{"sh", "-c", cmd.GetValue()}
 	} else {
@@ -84,7 +84,7 @@ func (a *Agent) jobOf(e *executor, u *container.User, token string) *job {
 	}
 	for _, u := range cmd.GetURIs() {
 		j.fetch.URIs = append(j.fetch.URIs, fetch.URI{Value: u.Value, Executable: u.GetExecutable(),
-			Extract: u.GetExtract(), OutputFile: u.GetOutputFile()})
+			Extract: u.GetExtract(), Cache: u.GetCache(), OutputFile: u.GetOutputFile()})
 	}
 	return j
 }
@@ -125,24 +125,6 @@ func (j *job) do(ctx context.Context) (*container.Container, error) {
 		return nil, err
 	}
 	return c, nil
-}
-
-func (j *job) doFetch(ctx context.Context) error {
-	if len(j.fetch.URIs) == 0 {
-		return nil
-	}
-	stderr, err := container.OpenLog(j.spec.Dir, "stderr", j.spec.User)
-	if err != nil {
-		return err
-	}
-	defer stderr.Close()
-	j.fetch.Log = stderr
-	if err := fetch.Run(ctx, j.fetch); err != nil {
-		j.a.log.Warn("fetching failed", "container", j.run.Container, "error", err)
-		// The reason is in the sandbox's stderr, as with Apache Mesos.
-		return fmt.Errorf("Failed to fetch all URIs for container '%s': exited with status 1", j.run.Container) //nolint:staticcheck // Mesos's wording
-	}
-	return nil
 }
 
 // launchEnded takes what a job came to.

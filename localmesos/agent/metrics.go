@@ -14,11 +14,9 @@ import (
 // idleMetrics are names that Apache Mesos's agent reports and that have nothing
 // to count here; monitoring that looks for them finds zero.
 var idleMetrics = []string{
-	"containerizer/fetcher/cache_size_total_bytes", "containerizer/fetcher/cache_size_used_bytes",
-	"containerizer/fetcher/task_fetches_failed", "containerizer/fetcher/task_fetches_succeeded",
 	"containerizer/mesos/container_destroy_errors", "containerizer/mesos/provisioner/bind/remove_rootfs_errors",
-	"containerizer/mesos/provisioner/remove_container_errors", "gc/path_removals_failed", "gc/path_removals_pending",
-	"gc/path_removals_succeeded", "resource_provider_manager/events/disconnect", "resource_provider_manager/events/subscribe",
+	"containerizer/mesos/provisioner/remove_container_errors",
+	"resource_provider_manager/events/disconnect", "resource_provider_manager/events/subscribe",
 	"resource_provider_manager/subscribed", "slave/container_launch_errors", "slave/executors_preempted",
 	"slave/invalid_framework_messages", "slave/invalid_status_updates", "slave/recovery_errors",
 	"slave/valid_framework_messages", "slave/valid_status_updates", "slave/executors_terminated",
@@ -34,6 +32,12 @@ func (a *Agent) metrics() map[string]float64 {
 	for _, name := range idleMetrics {
 		out[name] = 0
 	}
+	cacheUsed, cacheSize := a.cache.Usage()
+	out["containerizer/fetcher/cache_size_total_bytes"], out["containerizer/fetcher/cache_size_used_bytes"] = float64(cacheSize), float64(cacheUsed)
+	out["containerizer/fetcher/task_fetches_failed"] = float64(a.fetches.failed.Load())
+	out["containerizer/fetcher/task_fetches_succeeded"] = float64(a.fetches.succeeded.Load())
+	out["gc/path_removals_failed"], out["gc/path_removals_succeeded"] = float64(a.garbage.failed), float64(a.garbage.removed)
+	out["gc/path_removals_pending"] = float64(len(a.garbage.paths))
 	total, used := resource.Of(a.info.Resources), a.allocated()
 	for _, name := range []string{"cpus", "gpus", "mem", "disk"} {
 		t, _ := total.Scalar(name)

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
@@ -55,6 +56,7 @@ func (a *Agent) recover() error {
 	for _, c := range byID {
 		a.endOrphan(c)
 	}
+	a.recoverGarbage()
 	a.loop.post(a.afterRecovery)
 	return nil
 }
@@ -233,6 +235,9 @@ func (a *Agent) endOrphan(rec store.Container) {
 	}
 	a.log.Info("an orphaned container is ended", "container", rec.Run.Container, "executor", rec.Run.Executor)
 	a.discardBeside(c, rec.Run.Container)
+	// Its sandbox is garbage from now on, see recoverGarbage.
+	now := a.clock.Now()
+	_ = os.Chtimes(a.store.Sandbox(rec.Run), now, now) // it may be gone
 }
 
 // discardBeside ends a container of the past beside the start; an orderly end

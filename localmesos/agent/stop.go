@@ -143,6 +143,7 @@ func (a *Agent) exited(e *executor, s int32) {
 		f()
 	}
 	e.onExit = nil
+	a.discardLater(e)
 	a.tidyExecutor(e)
 }
 

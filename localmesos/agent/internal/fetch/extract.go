@@ -36,13 +36,8 @@ var kinds = []struct {
 	{".gz", openGzip, false},
 }
 
-// extract unpacks an archive that lies in the sandbox into the directory that
-// it lies in; a file of another kind is left alone.
-func extract(ctx context.Context, root *os.Root, name string) error {
-	unpack := extractor(name)
-	if unpack == nil {
-		return nil
-	}
+// extract unpacks an archive that lies in the sandbox into the sandbox.
+func extract(ctx context.Context, root *os.Root, name string, unpack unpacker) error {
 	f, err := root.Open(name)
 	if err != nil {
 		return err
@@ -54,8 +49,11 @@ func extract(ctx context.Context, root *os.Root, name string) error {
 	return nil
 }
 
+// unpacker unpacks an archive into a directory.
+type unpacker func(ctx context.Context, root *os.Root, f *os.File) error
+
 // extractor is how a file of that name is unpacked; nil means that it is not.
-func extractor(name string) func(ctx context.Context, root *os.Root, f *os.File) error {
+func extractor(name string) unpacker {
 	if strings.HasSuffix(name, ".zip") {
 		return unzip
 	}

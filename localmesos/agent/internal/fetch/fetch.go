@@ -30,6 +30,8 @@ type URI struct {
 	Executable bool
 	// Extract unpacks an archive, known by its name; the archive stays.
 	Extract bool
+	// Cache brings it by way of the cache, if there is one and it has room.
+	Cache bool
 	// OutputFile is a path in the sandbox; empty is the last part of Value.
 	OutputFile string
 }
@@ -43,6 +45,8 @@ type Job struct {
 	User *container.User
 	// StallTimeout is how long a download may make no progress.
 	StallTimeout time.Duration
+	// Cache is shared by all fetchers; may be nil.
+	Cache *Cache
 	// Log gets a line for each URI: the sandbox's stderr.
 	Log io.Writer
 }
@@ -89,21 +93,49 @@ func (j *Job) one(ctx context.Context, root *os.Root, u URI) error {
 			return fmt.Errorf("making the directory of output_file %q: %w", u.OutputFile, err)
 		}
 	}
-	src, mode, err := j.open(ctx, u.Value)
+	src, err := j.source(ctx, u)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
+	mode, unpack := src.mode, extractor(name)
 	if u.Executable {
 		mode = 0o755
 	}
-	if err := writeFile(root, name, src, mode); err != nil {
-		return err
-	}
 	if u.Executable || !u.Extract {
+		unpack = nil
+	}
+	if unpack != nil && src.cached != nil {
+		// An archive in the cache is not copied, only what is in it.
+		if err := unpack(ctx, root, src.cached); err != nil {
+			return fmt.Errorf("extracting: %w", err)
+		}
 		return nil
 	}
-	return extract(ctx, root, name)
+	if err := writeFile(root, name, src, mode); err != nil || unpack == nil {
+		return err
+	}
+	return extract(ctx, root, name, unpack)
+}
+
+// source is what a URI brings.
+type source struct {
+	io.ReadCloser
+	mode fs.FileMode // that of a local file, 0644 otherwise
+	size int64       // -1 if it is not known
+	// cached is the file in the cache that this reads, nil if it is not there.
+	cached *os.File
+}
+
+func (j *Job) source(ctx context.Context, u URI) (*source, error) {
+	if !u.Cache || j.Cache == nil {
+		return j.open(ctx, u.Value)
+	}
+	who := ""
+	if j.User.Switches() {
+		who = j.User.Name
+	}
+	return j.Cache.get(ctx, cacheKey{who, u.Value}, func() (*source, error) { return j.open(ctx, u.Value) })
 }
 
 // target is the path in the sandbox that a URI is fetched to.
@@ -122,30 +154,30 @@ func target(u URI) (string, error) {
 	return name, nil
 }
 
-// open opens a URI. mode is that of a local file, 0644 otherwise.
-func (j *Job) open(ctx context.Context, uri string) (io.ReadCloser, fs.FileMode, error) {
+// open opens a URI.
+func (j *Job) open(ctx context.Context, uri string) (*source, error) {
 	scheme, rest, ok := strings.Cut(uri, "://")
 	switch {
 	case !ok && filepath.IsAbs(uri):
 		return openLocal(uri)
 	case !ok:
-		return nil, 0, errors.New("a relative path; give an absolute one, file://, http:// or https://")
+		return nil, errors.New("a relative path; give an absolute one, file://, http:// or https://")
 	case scheme == "file":
 		p := strings.TrimPrefix(rest, "localhost")
 		if !filepath.IsAbs(p) {
-			return nil, 0, errors.New("file:// must be followed by an absolute path")
+			return nil, errors.New("file:// must be followed by an absolute path")
 		}
 		return openLocal(p)
 	case scheme == "http" || scheme == "https":
 		return download(ctx, uri, j.StallTimeout)
 	}
-	return nil, 0, fmt.Errorf("scheme %q is not supported; give an absolute path, file://, http:// or https://", scheme)
+	return nil, fmt.Errorf("scheme %q is not supported; give an absolute path, file://, http:// or https://", scheme)
 }
 
-func openLocal(p string) (io.ReadCloser, fs.FileMode, error) {
+func openLocal(p string) (*source, error) {
 	f, err := os.OpenFile(p, os.O_RDONLY|noBlock, 0)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	st, err := f.Stat()
 	if err == nil && !st.Mode().IsRegular() {
@@ -153,21 +185,21 @@ func openLocal(p string) (io.ReadCloser, fs.FileMode, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, 0, err
+		return nil, err
 	}
-	return f, st.Mode().Perm(), nil
+	return &source{ReadCloser: f, mode: st.Mode().Perm(), size: st.Size()}, nil
 }
 
-func download(ctx context.Context, uri string, stall time.Duration) (io.ReadCloser, fs.FileMode, error) {
+func download(ctx context.Context, uri string, stall time.Duration) (*source, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(stall, func() { cancel(fmt.Errorf("no progress for %s", stall)) })
-	fail := func(err error) (io.ReadCloser, fs.FileMode, error) {
+	fail := func(err error) (*source, error) {
 		timer.Stop()
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
 		cancel(nil)
-		return nil, 0, err
+		return nil, err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, uri, http.NoBody)
 	if err != nil {
@@ -181,7 +213,8 @@ func download(ctx context.Context, uri string, stall time.Duration) (io.ReadClos
 		resp.Body.Close()
 		return fail(fmt.Errorf("the server answered %s", resp.Status))
 	}
-	return &stallReader{ctx: ctx, body: resp.Body, timer: timer, stall: stall, cancel: func() { cancel(nil) }}, 0o644, nil
+	body := &stallReader{ctx: ctx, body: resp.Body, timer: timer, stall: stall, cancel: func() { cancel(nil) }}
+	return &source{ReadCloser: body, mode: 0o644, size: resp.ContentLength}, nil
 }
 
 // client is like the default one, but unpacks nothing by itself: an archive

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
@@ -29,6 +30,36 @@ func (s *Store) Sandbox(r Run) string { return r.below(s.work) }
 // SandboxLatest is the link to the executor's last run.
 func (s *Store) SandboxLatest(r Run) string {
 	return filepath.Join(filepath.Dir(r.below(s.work)), "latest")
+}
+
+// Sandboxes lists all sandboxes that there are, of earlier agents, too, and the
+// records of those: everything that an agent may have to remove one day.
+func (s *Store) Sandboxes(agent string) []string {
+	out, _ := filepath.Glob(filepath.Join(s.work, "slaves", "*", "frameworks", "*", "executors", "*", "runs", "*"))
+	out = slices.DeleteFunc(out, func(p string) bool { return filepath.Base(p) == "latest" })
+	old, _ := filepath.Glob(filepath.Join(s.meta(), "slaves", "*"))
+	for _, p := range old {
+		if name := filepath.Base(p); name != "latest" && name != agent && !strings.HasPrefix(name, atomicfile.TempPrefix) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// RemoveEmpty removes the directories around a sandbox that was removed, as far
+// as nothing else is in them.
+func (s *Store) RemoveEmpty(sandbox string) {
+	runs := filepath.Dir(sandbox)
+	latest := filepath.Join(runs, "latest")
+	if to, err := os.Readlink(latest); err == nil && filepath.Base(to) == filepath.Base(sandbox) {
+		os.Remove(latest)
+	}
+	top := filepath.Join(s.work, "slaves")
+	for dir := runs; strings.HasPrefix(dir, top+"/"); dir = filepath.Dir(dir) {
+		if os.Remove(dir) != nil { // it fails for one that is not empty
+			return
+		}
+	}
 }
 
 func (s *Store) meta() string                 { return filepath.Join(s.work, "meta") }
