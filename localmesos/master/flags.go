@@ -80,6 +80,10 @@ type Flags struct {
 	EnableFaults bool
 	// Supervise kills and restarts the master for a fault; without it these are refused.
 	Supervise func(fault.Fault)
+	// SSL are libprocess's variables LIBPROCESS_SSL_ENABLED, ..._CERT_FILE,
+	// ..._KEY_FILE and so on, as in docs/ssl.md of Apache Mesos. Nil is plain HTTP:
+	// the process's own environment is not looked at here.
+	SSL map[string]string
 	// Logger takes the master's log; discarded by default.
 	Logger *slog.Logger
 }

@@ -125,6 +125,9 @@ func hasCapability(info mesos.FrameworkInfo, c mesos.FrameworkInfo_Capability_Ty
 
 // take adds resources of an agent to what the framework has for a role.
 func (f *framework) take(agentID, role string, resources resource.List) {
+	if resources.Empty() {
+		return
+	}
 	f.held[agentID] = f.held[agentID].Add(resources...)
 	if f.shares[role] == nil {
 		f.shares[role] = resource.Quantities{}

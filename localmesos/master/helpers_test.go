@@ -72,25 +72,38 @@ func checkBooks(t *testing.T, m *Master) {
 func audit(m *Master) (wrong []string) {
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	held := map[*framework]map[string]resource.List{}
-	hold := func(f *framework, a *agent, l resource.List) {
+	roles, shares := map[string]resource.Quantities{}, map[*framework]map[string]resource.Quantities{}
+	hold := func(f *framework, a *agent, role string, l resource.List) {
+		if l.Empty() {
+			return
+		}
+		if roles[role] == nil {
+			roles[role] = resource.Quantities{}
+		}
+		roles[role].Add(l)
+		if shares[f] == nil {
+			shares[f] = map[string]resource.Quantities{}
+		}
+		if shares[f][role] == nil {
+			shares[f][role] = resource.Quantities{}
+		}
+		shares[f][role].Add(l)
 		if held[f] == nil {
 			held[f] = map[string]resource.List{}
 		}
 		held[f][a.id] = held[f][a.id].Add(l...)
 	}
 	for _, a := range m.agents {
-		if a.shrunk {
-			continue // more may be used than there is
-		}
 		busy := m.usedOn(a)
 		for _, o := range a.offers {
 			busy = busy.Add(o.resources...)
-			hold(o.framework, a, o.resources)
+			hold(o.framework, a, o.role, o.resources)
 			if m.offers[o.id] != o || o.framework.offers[o.id] != o {
 				bad("offer %s is not known everywhere", o.id)
 			}
 		}
-		if !a.free.Add(busy...).Equal(a.total) {
+		// Of one that came back smaller more may be used than there is.
+		if !a.shrunk && !a.free.Add(busy...).Equal(a.total) || a.shrunk && !a.total.Contains(a.free...) {
 			bad("agent %s: free %s and busy %s are not %s", a.id, a.free, busy, a.total)
 		}
 		for key, x := range a.executors {
@@ -99,13 +112,13 @@ func audit(m *Master) (wrong []string) {
 				bad("executor %v of no framework", key)
 				continue
 			}
-			hold(f, a, x.resources)
+			hold(f, a, roleOf(x.info.Resources), x.resources)
 		}
 	}
 	for _, f := range m.frameworks {
 		for id, x := range f.tasks {
 			if !x.released {
-				hold(f, x.agent, x.resources)
+				hold(f, x.agent, x.role(), x.resources)
 			}
 			if m.agents[x.agentID] != x.agent {
 				bad("task %s is on an agent that is not there", id)
@@ -114,11 +127,24 @@ func audit(m *Master) (wrong []string) {
 		if !maps.EqualFunc(f.held, held[f], resource.List.Equal) {
 			bad("framework %s: holds %s, the books say %s", f.id, held[f], f.held)
 		}
+		if !maps.EqualFunc(withoutNothing(f.shares), withoutNothing(shares[f]), maps.Equal) {
+			bad("framework %s: has by role %v, the books say %v", f.id, shares[f], f.shares)
+		}
 		if f.state == frameworkRemoved || (f.state != frameworkConnected && len(f.offers) > 0) {
 			bad("framework %s in state %d holds %d offers", f.id, f.state, len(f.offers))
 		}
 	}
+	if !maps.EqualFunc(withoutNothing(m.shares.held), withoutNothing(roles), maps.Equal) {
+		bad("roles hold %v, the books say %v", roles, m.shares.held)
+	}
 	return wrong
+}
+
+// withoutNothing leaves out roles that hold ports only.
+func withoutNothing(roles map[string]resource.Quantities) map[string]resource.Quantities {
+	roles = maps.Clone(roles)
+	maps.DeleteFunc(roles, func(_ string, q resource.Quantities) bool { return len(q) == 0 })
+	return roles
 }
 
 // records reads a stream in the background.

@@ -10,6 +10,7 @@ package master
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ import (
 	"tandem/localmesos/fault"
 	"tandem/localmesos/internal/credentials"
 	"tandem/localmesos/internal/resource"
+	"tandem/localmesos/internal/ssl"
 	"tandem/localmesos/internal/wire"
 )
 
@@ -88,6 +90,10 @@ func New(flags Flags) (*Master, error) {
 	if err != nil {
 		return nil, err
 	}
+	tlsConfig, err := ssl.Server(flags.SSL)
+	if err != nil {
+		return nil, fmt.Errorf("mesos master: %w", err)
+	}
 	reg, err := openRegistry(flags)
 	if err != nil {
 		return nil, err
@@ -101,6 +107,9 @@ func New(flags Flags) (*Master, error) {
 	}
 	if tcp, ok := ln.Addr().(*net.TCPAddr); ok {
 		flags.Port = tcp.Port
+	}
+	if tlsConfig != nil {
+		ln = tls.NewListener(ln, tlsConfig)
 	}
 	m := &Master{
 		flags: flags, log: flags.Logger.With("component", "mesos master"), id: wire.NewUUID(), started: time.Now(),
@@ -157,8 +166,13 @@ func (m *Master) Start(ctx context.Context) error {
 	return nil
 }
 
-// URL is the master's address, such as http://127.0.0.1:5050.
-func (m *Master) URL() string { return "http://" + m.Address() }
+// URL is the master's address, such as http://127.0.0.1:5050, or https with TLS.
+func (m *Master) URL() string {
+	if ssl.Enabled(m.flags.SSL) {
+		return "https://" + m.Address()
+	}
+	return "http://" + m.Address()
+}
 
 // Address is the master's host and port.
 func (m *Master) Address() string { return net.JoinHostPort(m.flags.IP, strconv.Itoa(m.flags.Port)) }

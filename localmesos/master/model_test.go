@@ -40,6 +40,10 @@ func TestBooks(t *testing.T) {
 			"come back":   w.comeBack,
 			"lose":        w.lose,
 			"leave":       w.leave,
+			"gone":        w.gone,
+			"suppress":    w.suppress,
+			"weights":     w.weights,
+			"kill":        func(t *rapid.T) { w.anyTask(t).killed = true },
 		})
 	})
 }
@@ -85,7 +89,9 @@ func (w *world) addFramework(t *rapid.T) {
 		t.Skip("enough frameworks")
 	}
 	checkpoint := rapid.Bool().Draw(t, "checkpoint")
-	w.m.subscribe(&scheduler.Call{Subscribe: &scheduler.Call_Subscribe{FrameworkInfo: &mesos.FrameworkInfo{User: "u", Name: "n", Checkpoint: &checkpoint}}}, wire.JSON)
+	roles := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"*", "a", "a/b", "c"}), 1, 2, rapid.ID[string]).Draw(t, "roles")
+	w.m.subscribe(&scheduler.Call{Subscribe: &scheduler.Call_Subscribe{FrameworkInfo: &mesos.FrameworkInfo{User: "u", Name: "n", Checkpoint: &checkpoint, Roles: roles,
+		Capabilities: []mesos.FrameworkInfo_Capability{{Type: mesos.FrameworkInfo_Capability_MULTI_ROLE}}}}}, wire.JSON)
 }
 
 // launch accepts an offer with some tasks, good ones and bad ones.
@@ -170,12 +176,41 @@ func (w *world) disconnect(t *rapid.T) {
 func (w *world) comeBack(t *rapid.T) {
 	sub := pick(t, w.away)
 	delete(w.away, sub.AgentInfo.ID.Value)
+	if rapid.IntRange(0, 3).Draw(t, "other resources") == 0 {
+		list, err := resource.Parse(rapid.SampledFrom([]string{"cpus:0.5;mem:50", "cpus:8;mem:1024;ports:[100-119]"}).Draw(t, "resources"), "*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sub.AgentInfo.Resources = list
+	}
 	if _, err := w.m.registerAgent(sub, "127.0.0.1:1"); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (w *world) lose(t *rapid.T) { w.m.loseAgent(pick(t, w.m.agents), lostPings) }
+
+func (w *world) gone(t *rapid.T) {
+	if e := w.m.markAgentGone(pick(t, w.m.agents).id); e != nil {
+		t.Fatal(e.Text)
+	}
+}
+
+func (w *world) suppress(t *rapid.T) {
+	f := pick(t, w.m.frameworks)
+	if role := rapid.SampledFrom(f.roles()).Draw(t, "role"); rapid.Bool().Draw(t, "revive") {
+		w.m.revive(f, []string{role})
+	} else {
+		w.m.suppress(f, []string{role})
+	}
+}
+
+func (w *world) weights(t *rapid.T) {
+	role := rapid.SampledFrom([]string{"*", "a", "c", "unused"}).Draw(t, "role")
+	if e := w.m.updateWeights([]mesos.WeightInfo{{Role: &role, Weight: rapid.Float64Range(0.1, 10).Draw(t, "weight")}}); e != nil {
+		t.Fatal(e.Text)
+	}
+}
 
 func (w *world) leave(t *rapid.T) {
 	f := pick(t, w.m.frameworks)
