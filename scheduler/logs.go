@@ -3,12 +3,12 @@ package scheduler
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -38,7 +38,7 @@ func (s *Scheduler) getLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	var first []byte
 	if err == nil {
-		first, err = src.read(r.Context(), offset, logChunk)
+		first, offset, err = src.readAt(r.Context(), offset, logChunk)
 	}
 	if err != nil {
 		writeError(w, err)
@@ -72,11 +72,15 @@ func (s *Scheduler) copyLog(ctx context.Context, w http.ResponseWriter, src *log
 			}
 		}
 		var err error
-		if piece, err = src.read(ctx, offset, logChunk); err != nil {
+		expected := offset
+		if piece, offset, err = src.readAt(ctx, offset, logChunk); err != nil {
 			if ctx.Err() == nil {
 				fmt.Fprintf(w, "\n[the log cannot be read any further: %v]\n", err)
 			}
 			return
+		}
+		if offset > expected && len(piece) > 0 && follow {
+			fmt.Fprintf(w, "\n[%d bytes were rotated away before they could be shown]\n", offset-expected)
 		}
 	}
 }
@@ -96,9 +100,11 @@ func (s *Scheduler) taskLives(ctx context.Context, taskID string) bool {
 	return err == nil && lives
 }
 
-// logSource is a file on an agent.
+// logSource is an output on an agent.
 type logSource struct {
 	agent, path, taskID string
+	// files are those of the output, as they were found last; nil means to look.
+	files []logFile
 }
 
 // logSource finds the file of a task, named by its id, its name, or by - when there is only one.
@@ -155,17 +161,26 @@ var agentHTTP = &http.Client{Transport: &http.Transport{
 	DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second,
 }}
 
-func (s *logSource) ask(ctx context.Context, query url.Values) (*filesRead, error) {
+func unreachableAgent(agent string, err error) error {
+	return &apiError{http.StatusBadGateway, wire.Problem{Code: wire.CodeUnavailable, Message: fmt.Sprintf("agent %s: %v", agent, err)}}
+}
+
+func isNotFound(err error) bool {
+	var e *apiError
+	return errors.As(err, &e) && e.status == http.StatusNotFound
+}
+
+func (s *logSource) ask(ctx context.Context, file string, query url.Values) (*filesRead, error) {
 	ctx, cancel := context.WithTimeout(ctx, logAnswer)
 	defer cancel()
-	query.Set("path", s.path)
+	query.Set("path", file)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.agent+"/files/read?"+query.Encode(), http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("agent address %q: %w", s.agent, err)
 	}
 	resp, err := agentHTTP.Do(req)
 	if err != nil {
-		return nil, &apiError{http.StatusBadGateway, wire.Problem{Code: wire.CodeUnavailable, Message: fmt.Sprintf("agent %s: %v", s.agent, err)}}
+		return nil, unreachableAgent(s.agent, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 16*logChunk))
@@ -173,7 +188,7 @@ func (s *logSource) ask(ctx context.Context, query url.Values) (*filesRead, erro
 		return nil, fmt.Errorf("agent %s: %w", s.agent, err)
 	}
 	if resp.StatusCode == http.StatusNotFound {
-		return nil, &apiError{404, wire.Problem{Code: wire.CodeNotFound, Message: fmt.Sprintf("agent %s has no file %s; its sandbox may have been removed", s.agent, s.path)}}
+		return nil, &apiError{404, wire.Problem{Code: wire.CodeNotFound, Message: fmt.Sprintf("agent %s has no file %s; its sandbox may have been removed", s.agent, file)}}
 	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("agent %s: %s: %s", s.agent, resp.Status, strings.TrimSpace(clip(string(body), 300)))
@@ -185,26 +200,21 @@ func (s *logSource) ask(ctx context.Context, query url.Values) (*filesRead, erro
 	return &answer, nil
 }
 
-func (s *logSource) read(ctx context.Context, offset int64, length int) ([]byte, error) {
-	a, err := s.ask(ctx, url.Values{"offset": {strconv.FormatInt(offset, 10)}, "length": {strconv.Itoa(length)}})
-	if err != nil {
-		return nil, err
-	}
-	return a.Data, nil
-}
-
 // readFull reads again what an agent has left out: it may end a piece before a
 // character that is not whole. Less than asked for comes back when the file has become shorter.
 func (s *logSource) readFull(ctx context.Context, offset int64, length int) ([]byte, error) {
 	var out []byte
 	for len(out) < length {
-		piece, err := s.read(ctx, offset+int64(len(out)), length-len(out))
+		want := offset + int64(len(out))
+		piece, at, err := s.readAt(ctx, want, length-len(out))
 		if err != nil {
 			return nil, err
 		}
-		if len(piece) == 0 {
+		if len(piece) == 0 || at != want {
 			break
 		}
+		// At the end of a file the next one begins.
+		piece = piece[:min(len(piece), length-len(out))]
 		out = append(out, piece...)
 	}
 	return out, nil
@@ -212,16 +222,14 @@ func (s *logSource) readFull(ctx context.Context, offset int64, length int) ([]b
 
 // tailOffset is where the last lines begin; it looks at most a few megabytes back.
 func (s *logSource) tailOffset(ctx context.Context, lines int) (int64, error) {
-	// Without a length and with offset -1 the agent tells the file's size.
-	end, err := s.ask(ctx, url.Values{"offset": {"-1"}})
+	size, err := s.end(ctx)
 	if err != nil {
 		return 0, err
 	}
-	size := end.Offset
 	text := ""
-	at := size
-	for at > 0 && size-at < 4<<20 {
-		n := min(at, logChunk)
+	at, first := size, s.files[0].begin
+	for at > first && size-at < 4<<20 {
+		n := min(at-first, logChunk)
 		at -= n
 		piece, err := s.readFull(ctx, at, int(n))
 		if err != nil {

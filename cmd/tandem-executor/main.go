@@ -73,6 +73,7 @@ func run(args []string, stdout, stderr io.Writer, lookup func(string) (string, b
 // options are the flags.
 type options struct {
 	dataDir, processdSocket, dockerHost, publishAddress, policy string
+	logSize, logFiles                                           int
 	level                                                       slog.Level
 	version                                                     bool
 }
@@ -90,6 +91,8 @@ func defaults(lookup func(string) (string, bool)) *options {
 		processdSocket: get("TANDEM_PROCESSD_SOCKET", "/run/tandem/processd.sock"),
 		dockerHost:     get("DOCKER_HOST", "unix:///var/run/docker.sock"),
 		publishAddress: get("TANDEM_PUBLISH_ADDRESS", "0.0.0.0"),
+		logSize:        16,
+		logFiles:       4,
 		policy:         get("TANDEM_EXECUTOR_POLICY", ""),
 	}
 }
@@ -100,6 +103,8 @@ func (o *options) declare(flags *flag.FlagSet) {
 	flags.StringVar(&o.dockerHost, "docker-host", o.dockerHost, "the Docker Engine's socket as unix:///`path` (DOCKER_HOST)")
 	flags.StringVar(&o.publishAddress, "publish-address", o.publishAddress, "`address` of the agent on which ports of bridged containers are published (TANDEM_PUBLISH_ADDRESS)")
 	flags.StringVar(&o.policy, "policy", o.policy, "`file` that says what containers may do (TANDEM_EXECUTOR_POLICY); default "+policy.DefaultFile+", which may be missing")
+	flags.IntVar(&o.logSize, "log-size", o.logSize, "`MiB` after which a container's stdout or stderr is rotated; 0 is never")
+	flags.IntVar(&o.logFiles, "log-files", o.logFiles, "how `many` rotated files of each are kept")
 	flags.TextVar(&o.level, "log-level", slog.LevelInfo, "`level` of the log on standard error: debug, info, warn or error")
 	flags.BoolVar(&o.version, "version", false, "show the version and exit")
 }
@@ -111,6 +116,9 @@ func (o *options) check(rest []string) error {
 	}
 	if o.dataDir == "" {
 		return errors.New("--data-dir is empty; name the agent's data directory")
+	}
+	if o.logSize < 0 || o.logSize > 1<<20 || o.logFiles < 0 {
+		return fmt.Errorf("--log-size %d and --log-files %d must not be negative, and a file has at most 1 TiB", o.logSize, o.logFiles)
 	}
 	if _, err := netip.ParseAddr(o.publishAddress); err != nil {
 		return fmt.Errorf("--publish-address %q is not an IP address", o.publishAddress)

@@ -44,6 +44,7 @@ func TestWrongUseIsTold(t *testing.T) {
 		{[]string{"--no-such-flag"}, nil, "no-such-flag"},
 		{[]string{"run"}, nil, `unexpected argument "run"`},
 		{[]string{"--publish-address", "here"}, nil, `"here" is not an IP address`},
+		{[]string{"--log-size", "-1"}, nil, "must not be negative"},
 		{[]string{"--data-dir="}, nil, "--data-dir is empty"},
 		{nil, map[string]string{"MESOS_CHECKPOINT": "1"}, "MESOS_RECOVERY_TIMEOUT"},
 		{nil, nil, "MESOS_FRAMEWORK_ID: is not set; a Mesos agent sets it"},

@@ -51,8 +51,8 @@ func serve(ctx context.Context, o *options, cfg executor.Config, log *slog.Logge
 					return nil, err
 				}
 				return container.New(container.Options{
-					Policy: allowed,
-					Host:   o.dockerHost, Journal: owner, PublishAddress: o.publishAddress, Logger: log,
+					Policy: allowed, LogSize: int64(o.logSize) << 20, LogFiles: o.logFiles,
+					Host: o.dockerHost, Journal: owner, PublishAddress: o.publishAddress, Logger: log,
 					Deny: []string{o.processdSocket, o.dataDir},
 				})
 			},

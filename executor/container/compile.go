@@ -19,8 +19,11 @@ import (
 )
 
 // The output of a container goes to its sandbox; the engine's own copy only has
-// to hold what is written while the two are not connected.
+// to hold what is written while the two are not connected. It never has less
+// than its last logSize bytes.
 var logConfig = engine.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "8m", "max-file": "2"}}
+
+const logSize = 8_000_000
 
 const (
 	// minMemory is the least that an engine accepts.

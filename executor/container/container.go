@@ -67,6 +67,10 @@ type Options struct {
 	// CPUs are those that containers may have for themselves; nil means those
 	// that this process may run on.
 	CPUs []int
+	// LogSize is where a task's stdout and stderr are rotated, in bytes; 0 means
+	// never. LogFiles is how many rotated files of each are kept.
+	LogSize  int64
+	LogFiles int
 	// PullIdle is how long a pull may make no progress; 0 means 3 minutes.
 	PullIdle time.Duration
 	// Logger defaults to slog.Default.

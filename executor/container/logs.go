@@ -7,13 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"tandem/executor/container/internal/engine"
 )
@@ -28,7 +24,7 @@ const (
 // copier writes what a container prints to its sandbox. It remembers where it
 // is, so that it can go on after the engine went away and came back.
 type copier struct {
-	out, err       *os.File
+	out, err       *logFile
 	stdout, stderr position
 	tail           *tail
 	// failed holds the first write error; output is read on and dropped after it.
@@ -48,6 +44,10 @@ type position struct {
 	seen   int
 	// partial is how much was written of a frame in which a connection broke.
 	partial int64
+	// got is what came by the attached stream, skip how much of it the logs call
+	// will repeat.
+	got  received
+	skip int64
 }
 
 // overlap is how far back a new connection begins: more than the time between
@@ -95,16 +95,27 @@ func (c *copier) since() time.Time {
 	return last.Add(-overlap)
 }
 
-// copyOutput follows a container's output to its end. It closes n.copied.
+// copyOutput follows a container's output to its end. It closes n.copied. attached
+// is the stream that was opened before the start; nil when there is none.
 //
-// A stream that follows may end before the last lines: engines notice the end of
+// The end of that stream is that of the output, or of the connection. Which of
+// the two it was, the end of the engine's own log tells once the exit is settled.
+//
+// A stream of the logs call that follows may end before the last lines: engines notice the end of
 // a container and the end of its output independently. So once the exit is
 // settled, by when the engine has written all it will, the rest is read from
 // where the stream ended. following ends soon after that, and ctx when nobody
 // waits any more.
-func (r *Runtime) copyOutput(ctx, following context.Context, c *copier, id string, n *run) {
+func (r *Runtime) copyOutput(ctx, following context.Context, c *copier, id string, n *run, attached io.ReadCloser) {
 	defer close(n.copied)
 	defer c.close()
+	if attached != nil {
+		c.readAttached(ctx, attached)
+		if r.outputComplete(ctx, c, id, n) {
+			return
+		}
+		r.log.Warn("the stream of a container's output broke, it is read on from the engine's log", "container", id)
+	}
 	for {
 		rest := over(n.settled)
 		var err error
@@ -139,34 +150,18 @@ func orNever(c <-chan struct{}, never bool) <-chan struct{} {
 	return c
 }
 
-func (c *copier) open(sandbox string) error {
+func (c *copier) open(sandbox string, o *Options) error {
 	var err error
-	if c.out, err = openLog(sandbox, "stdout"); err != nil {
+	if c.out, err = openLog(sandbox, "stdout", o.LogSize, o.LogFiles); err != nil {
 		return err
 	}
-	c.err, err = openLog(sandbox, "stderr")
+	c.err, err = openLog(sandbox, "stderr", o.LogSize, o.LogFiles)
 	return err
 }
 
-// openLog opens a log file. A symbolic link in its place would make a root
-// process write wherever a task wants, so there is none followed.
-func openLog(dir, name string) (*os.File, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("sandbox: %w", err)
-	}
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("sandbox: %w", err)
-	}
-	return f, nil
-}
-
 func (c *copier) close() {
-	for _, f := range []*os.File{c.out, c.err} {
-		if f != nil {
-			f.Close()
-		}
-	}
+	c.out.Close()
+	c.err.Close()
 }
 
 // read copies one connection's worth; nil means that the stream ended cleanly.
@@ -219,6 +214,15 @@ func (c *copier) frame(br *bufio.Reader) error {
 	if !pos.fresh(at) {
 		_, err := io.CopyN(io.Discard, br, payload.N)
 		return whole(err)
+	}
+	if n := min(pos.skip, payload.N); n > 0 {
+		_, err := io.CopyN(io.Discard, &payload, n)
+		pos.skip -= n
+		if err != nil {
+			pos.skip += n
+			pos.broken(0)
+			return whole(err)
+		}
 	}
 	if n := min(pos.partial, payload.N); n > 0 {
 		if _, err := io.CopyN(io.Discard, &payload, n); err != nil {

@@ -61,7 +61,7 @@ func TestOutputIsWholeWhereverConnectionsBreak(t *testing.T) {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.open(dir); err != nil {
+		if err := c.open(dir, &Options{}); err != nil {
 			t.Fatal(err)
 		}
 		defer c.close()
@@ -96,7 +96,7 @@ func FuzzFrame(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		c := &copier{tail: &tail{}, out: null, err: null}
+		c := &copier{tail: &tail{}, out: &logFile{f: null}, err: &logFile{f: null}}
 		br := bufio.NewReaderSize(bytes.NewReader(b), 4<<10)
 		for c.frame(br) == nil {
 			continue

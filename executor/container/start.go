@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"slices"
@@ -39,6 +40,13 @@ func (r *Runtime) Start(ctx context.Context, taskID string) (executor.Started, e
 	case already:
 		return executor.Started{}, fmt.Errorf("task %q was started before", taskID)
 	}
+	attached := r.attach(ctx, id)
+	begun := false
+	defer func() {
+		if attached != nil && !begun {
+			attached.Close()
+		}
+	}()
 	sctx, cancel := linger(ctx)
 	defer cancel()
 	startErr := r.engine.Start(sctx, id)
@@ -58,12 +66,13 @@ func (r *Runtime) Start(ctx context.Context, taskID string) (executor.Started, e
 	if startErr != nil && c.State.Status == "created" {
 		return executor.Started{}, fmt.Errorf("task %q: %w", taskID, startErr)
 	}
-	n := r.begin(t, c)
+	begun = true
+	n := r.begin(t, c, attached)
 	return executor.Started{ContainerID: id, Pid: c.State.Pid, IPs: n.ips, At: c.State.StartedAt}, nil
 }
 
 // begin makes the run of a started container and the goroutines that watch it.
-func (r *Runtime) begin(t *task, c *engine.Container) *run {
+func (r *Runtime) begin(t *task, c *engine.Container, attached io.ReadCloser) *run {
 	n := &run{
 		ips: r.addresses(t, c), stopSignal: c.Config.StopSignal, tail: &tail{},
 		ended: make(chan struct{}), done: make(chan struct{}), settled: make(chan struct{}), copied: make(chan struct{}),
@@ -78,14 +87,14 @@ func (r *Runtime) begin(t *task, c *engine.Container) *run {
 	t.run = n
 	r.mu.Unlock()
 	out := &copier{tail: n.tail}
-	if err := out.open(t.sandbox); err != nil {
+	if err := out.open(t.sandbox, &r.opt); err != nil {
 		r.log.Error("a container's output is not kept", "task", t.id, "err", err)
 		out.failed = err
 	}
 	copying, stopCopying := context.WithCancel(r.ctx)
 	following, stopFollowing := context.WithCancel(copying)
 	n.stopCopying, n.stopFollowing = stopCopying, stopFollowing
-	r.wg.Go(func() { r.copyOutput(copying, following, out, c.ID, n) })
+	r.wg.Go(func() { r.copyOutput(copying, following, out, c.ID, n, attached) })
 	r.wg.Go(func() { r.watch(t, c.ID, n) })
 	return n
 }

@@ -127,7 +127,7 @@ func (r *Runtime) findRun(ctx context.Context, t *task, id string, unsure bool) 
 	n := t.run
 	r.mu.Unlock()
 	if n == nil {
-		n = r.begin(t, c)
+		n = r.begin(t, c, nil)
 	}
 	return n, c.ID, nil
 }

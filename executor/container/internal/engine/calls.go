@@ -107,6 +107,33 @@ func (c *Client) Logs(ctx context.Context, id string, since time.Time, follow bo
 	return resp.Body, nil
 }
 
+// LastLog returns the last entry of a container's log, framed and without time stamp.
+func (c *Client) LastLog(ctx context.Context, id string) (io.ReadCloser, error) {
+	resp, err := c.open(ctx, request{op: "logs of container " + short(id), method: http.MethodGet,
+		path: "/containers/" + id + "/logs", query: url.Values{"stdout": {"1"}, "stderr": {"1"}, "tail": {"1"}}})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// Attach returns a container's output from now on, framed as that of Logs but
+// without time stamps. The container waits for a reader that falls behind. The
+// context is for the attaching only: the stream lives until it is closed.
+func (c *Client) Attach(ctx context.Context, id string) (io.ReadCloser, error) {
+	resp, err := c.open(ctx, request{op: "attach to container " + short(id), method: http.MethodPost,
+		path: "/containers/" + id + "/attach", query: url.Values{"stream": {"1"}, "stdout": {"1"}, "stderr": {"1"}},
+		header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {"tcp"}}})
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Body.Close()
+		return nil, &Error{Op: "attach to container " + short(id), Status: resp.StatusCode, Message: "the connection was not handed over"}
+	}
+	return resp.Body, nil
+}
+
 // GetArchive returns a file of the container as a tar stream, for the caller to close.
 func (c *Client) GetArchive(ctx context.Context, id, path string) (io.ReadCloser, error) {
 	resp, err := c.open(ctx, request{op: "read " + path + " in container " + short(id), method: http.MethodGet,
