@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"tandem/localmesos/agent"
+	"tandem/localmesos/internal/ssl"
 	"tandem/localmesos/master"
 )
 
@@ -35,7 +36,7 @@ type Cluster struct {
 func (c *Cluster) MasterURL() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return "http://" + net.JoinHostPort(c.masterFlags.IP, strconv.Itoa(c.masterFlags.Port))
+	return scheme(c.masterFlags.SSL) + net.JoinHostPort(c.masterFlags.IP, strconv.Itoa(c.masterFlags.Port))
 }
 
 // Agents are the agents in the order of the options.
@@ -193,7 +194,7 @@ func (n *Node) Shutdown() error {
 func (n *Node) URL() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return "http://" + net.JoinHostPort(n.flags.IP, strconv.Itoa(n.flags.Port))
+	return scheme(n.flags.SSL) + net.JoinHostPort(n.flags.IP, strconv.Itoa(n.flags.Port))
 }
 
 // IP is the address that the agent listens on.
@@ -220,4 +221,12 @@ func portOf(base string, fallback int) int {
 		return port
 	}
 	return fallback
+}
+
+// scheme begins the base URL of a server with these variables.
+func scheme(variables map[string]string) string {
+	if ssl.Enabled(variables) {
+		return "https://"
+	}
+	return "http://"
 }

@@ -2,15 +2,8 @@ package agent
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,11 +13,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"tandem/localmesos/internal/ssl"
+	"tandem/localmesos/internal/ssl/ssltest"
 )
 
 // shortDir is a directory whose path leaves room for a socket's name.
@@ -134,42 +127,12 @@ func TestDomainSocketPaths(t *testing.T) {
 	}
 }
 
-// certificate makes a certificate for 127.0.0.1 that signs itself.
-func certificate(t *testing.T) map[string]string {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "agent"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pkcs, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	vars := map[string]string{"LIBPROCESS_SSL_ENABLED": "true", "LIBPROCESS_SSL_CERT_FILE": filepath.Join(dir, "cert"),
-		"LIBPROCESS_SSL_KEY_FILE": filepath.Join(dir, "key"), "LIBPROCESS_SSL_CA_FILE": filepath.Join(dir, "cert")}
-	for path, block := range map[string]*pem.Block{vars["LIBPROCESS_SSL_CERT_FILE"]: {Type: "CERTIFICATE", Bytes: der},
-		vars["LIBPROCESS_SSL_KEY_FILE"]: {Type: "PRIVATE KEY", Bytes: pkcs}} {
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return vars
-}
-
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	for name, clientCert := range map[string]string{"server only": "false", "both": "true"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			vars := certificate(t)
+			vars := ssltest.Certificate(t)
 			vars["LIBPROCESS_SSL_REQUIRE_CLIENT_CERT"] = clientCert
 			m := &fakeMaster{t: t, id: newUUIDText() + "-S0"}
 			m.server = httptest.NewUnstartedServer(m)
@@ -222,7 +185,7 @@ func TestTLSNeedsItsFiles(t *testing.T) {
 		"SSL_VERIFY_SERVER_CE": func(v map[string]string) { v["LIBPROCESS_SSL_VERIFY_SERVER_CERT"] = "no" },
 	} {
 		f := testFlags(t, newMaster(t))
-		f.SSL = certificate(t)
+		f.SSL = ssltest.Certificate(t)
 		change(f.SSL)
 		if _, err := New(f); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)

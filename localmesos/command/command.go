@@ -36,6 +36,7 @@ underscores or dashes. For a cluster run Apache Mesos.`,
 		SilenceUsage: true,
 		RunE: func(c *cobra.Command, _ []string) error {
 			flags.Logger, flags.Supervise = slog.Default(), self.do
+			flags.SSL = ssl.FromEnvironment(os.Environ())
 			warn(c, master.Ignored(c.Flags()))
 			if err := self.wait(c); err != nil {
 				return err
