@@ -25,6 +25,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(childDir); dir != "" {
+		os.Exit(runChild(dir))
+	}
 	code := m.Run()
 	http.DefaultClient.CloseIdleConnections()
 	if err := goleak.Find(); code == 0 && err != nil {
@@ -161,6 +164,16 @@ type records[E any] struct {
 
 func open[E any](t *testing.T, url string, header map[string]string, body []byte, decode func([]byte) E) *records[E] {
 	t.Helper()
+	r, err := tryOpen(t, url, header, body, decode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// tryOpen returns the error of a server that is not there, or not any more.
+func tryOpen[E any](t *testing.T, url string, header map[string]string, body []byte, decode func([]byte) E) (*records[E], error) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &records[E]{cancel: cancel, wake: make(chan struct{})}
 	t.Cleanup(cancel)
@@ -174,14 +187,14 @@ func open[E any](t *testing.T, url string, header map[string]string, body []byte
 	// A transport of its own: cancelling must break the connection.
 	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	r.status, r.header = resp.StatusCode, resp.Header
 	if resp.StatusCode != http.StatusOK {
 		b, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		r.body = string(b)
-		return r
+		return r, nil
 	}
 	go func() {
 		defer resp.Body.Close()
@@ -202,7 +215,22 @@ func open[E any](t *testing.T, url string, header map[string]string, body []byte
 			}
 		}
 	}()
-	return r
+	return r, nil
+}
+
+// tryPost sends a body of JSON and returns the error of a server that does not answer.
+func tryPost(t *testing.T, url, body string) (int, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+	if err != nil {
+		return 0, err
+	}
+	return resp.StatusCode, resp.Body.Close()
 }
 
 // next removes and returns the first event that is wanted; earlier ones stay.
@@ -409,6 +437,9 @@ func startAgent(t *testing.T, m *Master, sub *link.Subscribe) *fakeAgent {
 		sub = &link.Subscribe{}
 	}
 	a := openAgent(t, m, *sub)
+	if a.status != http.StatusOK {
+		t.Fatalf("subscribe: %d %s", a.status, a.body)
+	}
 	a.id = a.want(t, link.EventRegistered).Registered.AgentID.Value
 	return a
 }
@@ -439,9 +470,6 @@ func openAgent(t *testing.T, m *Master, sub link.Subscribe) *fakeAgent {
 		}
 		return e
 	})
-	if a.status != http.StatusOK {
-		t.Fatalf("subscribe: %d %s", a.status, a.body)
-	}
 	return a
 }
 

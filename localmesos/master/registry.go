@@ -114,15 +114,16 @@ func (r *registry) read() error {
 		return fmt.Errorf("mesos master: the registry cannot be read: %w; check its rights", err)
 	}
 	r.size = len(b)
-	if err = json.Unmarshal(b, &r.data); err == nil {
-		switch v := r.data.Version; {
+	var data registryData
+	if err = json.Unmarshal(b, &data); err == nil {
+		switch v := data.Version; {
 		case v == registryVersion:
+			r.data = data
 			return nil
 		case v > registryVersion:
 			return fmt.Errorf("mesos master: registry %s: version %d is of a later program: use that, or remove the file to forget all agents", r.path, v)
 		}
 	}
-	r.data = registryData{Version: registryVersion}
 	r.lost = fmt.Sprintf("%s.damaged-%s", r.path, time.Now().UTC().Format("20060102T150405.000000000"))
 	if err := os.Rename(r.path, r.lost); err != nil {
 		return fmt.Errorf("mesos master: the damaged registry cannot be set aside: %w", err)

@@ -11,7 +11,7 @@ import (
 	"tandem/localmesos/internal/wire"
 )
 
-// admit records an agent as registered and reachable.
+// admit records an agent as registered and reachable. When that fails nothing is changed.
 func (r *registry) admit(info mesos.AgentInfo) error {
 	b, err := wire.MarshalJSON(&info)
 	if err != nil {
@@ -21,9 +21,11 @@ func (r *registry) admit(info mesos.AgentInfo) error {
 	if _, gone := r.data.Unreachable[id]; !gone && string(r.data.Agents[id]) == string(b) {
 		return nil
 	}
+	before := r.data
+	r.data.Agents, r.data.Unreachable = maps.Clone(before.Agents), maps.Clone(before.Unreachable)
 	r.data.Agents[id] = b
 	delete(r.data.Unreachable, id)
-	return r.write()
+	return r.writeOr(before)
 }
 
 // lose records agents as unreachable.
