@@ -236,6 +236,11 @@ func (o *faults) endCommand(name string, kind fault.Kind, target bool) *cobra.Co
 			}
 			return o.show(cmd, fault.Cleared{Cleared: n}, fmt.Sprintf("%d cleared\n", n))
 		},
-		ValidArgsFunction: o.completeTargets(true),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == most {
+				return nil, noFiles
+			}
+			return o.completeTargets(true)(cmd, args, word)
+		},
 	}
 }

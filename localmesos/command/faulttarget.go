@@ -168,10 +168,7 @@ func (o *faults) each(ctx context.Context, on string, do func(*fault.Client) err
 
 // completeTargets completes names of agents, and "master".
 func (o *faults) completeTargets(master bool) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, noFiles
-		}
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		var out []string
 		if master {
 			out = append(out, "master")
