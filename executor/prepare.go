@@ -70,9 +70,7 @@ func taskEnv(id, executorID, sandbox string, s *api.TaskSpec) []string {
 		{Name: "BCS_POD_ID", Value: pod},
 		{Name: "BCS_TASK_ID", Value: id},
 		{Name: "BCS_NODE_IP", Value: s.NodeIP},
-		// The address of a container with a network of its own is known only
-		// once it runs; such a task finds it on its interface.
-		{Name: "BCS_CONTAINER_IP", Value: s.NodeIP},
+		{Name: "BCS_CONTAINER_IP", Value: containerIP(s)},
 		{Name: "MESOS_SANDBOX", Value: sandbox},
 	}...)
 	last := make(map[string]int, len(vars))
@@ -87,6 +85,20 @@ func taskEnv(id, executorID, sandbox string, s *api.TaskSpec) []string {
 		}
 	}
 	return env
+}
+
+// containerIP is the address of a task as far as it is known before it runs: the
+// one that it asks for in a custom network, otherwise the agent's. A container
+// with another address of its own finds that on its interface.
+func containerIP(s *api.TaskSpec) string {
+	if s.Container != nil && s.Network.Name != "" {
+		for _, p := range s.Container.Parameters {
+			if p.Key == "ip" {
+				return p.Value
+			}
+		}
+	}
+	return s.NodeIP
 }
 
 // predecessorPatience is how long what an earlier executor of the same instance

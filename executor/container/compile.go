@@ -39,6 +39,8 @@ type compiled struct {
 	// dirs are the host directories to make where they are missing.
 	dirs []string
 	host bool
+	// network is the custom network, address what is asked for in it.
+	network, address string
 	// cpus is how many CPUs the container is to have for itself.
 	cpus int
 	// filesDir holds the task's files; empty when it has none.
@@ -125,7 +127,7 @@ func (r *Runtime) network(errs *api.Errors, t *executor.Task, out *compiled, p p
 	case mode == network.Bridge:
 		hc.NetworkMode = "bridge"
 	default:
-		hc.NetworkMode = n.Name
+		hc.NetworkMode, out.network, out.address = n.Name, n.Name, p.ip
 		if p.ip != "" {
 			ipam := engine.IPAMConfig{IPv4Address: p.ip}
 			if net.ParseIP(p.ip).To4() == nil {

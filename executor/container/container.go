@@ -108,6 +108,8 @@ type task struct {
 	join    string
 	publish []api.TaskPort
 	files   string
+	// network is the custom network, address what was asked for in it.
+	network, address string
 
 	// Guarded by Runtime.mu.
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"tandem/executor"
@@ -91,6 +92,7 @@ func (r *Runtime) register(et *executor.Task, c *compiled) {
 	r.tasks[et.ID] = &task{
 		id: et.ID, name: containerName(et.ID), image: c.spec.Image, command: c.spec.Entrypoint,
 		sandbox: et.Sandbox, nodeIP: et.Spec.NodeIP, host: c.host, join: et.JoinTask, publish: et.Publish, files: c.filesDir,
+		network: c.network, address: c.address,
 	}
 }
 
@@ -154,6 +156,9 @@ func (r *Runtime) refused(t *task, err error) error {
 		r.log.Warn("record of a container that was never made stays", "task", t.id, "err", derr)
 	}
 	var e *engine.Error
+	if errors.As(err, &e) && t.network != "" && strings.Contains(strings.ToLower(e.Message), "network") {
+		return t.networkRefused(err)
+	}
 	if errors.As(err, &e) && engine.IsNotFound(err) {
 		return fmt.Errorf("image %q is not on this agent (%s); pull it, or set imagePullPolicy to IfNotPresent or Always: %w", t.image, e.Message, err)
 	}

@@ -153,6 +153,9 @@ func (r *Runtime) startRefused(t *task, err error) error {
 	}
 	text := strings.ToLower(e.Message)
 	switch {
+	case t.network != "" && strings.Contains(text, "not found") && strings.Contains(text, "network"),
+		t.address != "" && !strings.Contains(text, "port"):
+		return t.networkRefused(err)
 	case strings.Contains(text, "port is already allocated"), strings.Contains(text, "address already in use"):
 		if addr, perr := netip.ParseAddr(r.opt.PublishAddress); perr == nil {
 			if l, lerr := network.ReadListeners(); lerr == nil {
@@ -174,6 +177,15 @@ func (r *Runtime) startRefused(t *task, err error) error {
 		return fmt.Errorf("the command of task %q may not be executed in image %q; check its permissions: %w", t.id, t.image, err)
 	}
 	return fmt.Errorf("task %q: %w", t.id, err)
+}
+
+// networkRefused says what may be wrong with a network of the engine.
+func (t *task) networkRefused(err error) error {
+	if t.address == "" {
+		return fmt.Errorf("network %q cannot be used; make it on this agent with docker network create %s, or name another: %w", t.network, t.network, err)
+	}
+	return fmt.Errorf("network %q does not give the address %s; the network must exist, have a subnet of its own (docker network create --subnet) that holds the address, and nobody else may have it: %w",
+		t.network, t.address, err)
 }
 
 // Wait returns when the task has ended and its output is in the sandbox.
