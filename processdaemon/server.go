@@ -87,6 +87,7 @@ func (d *Daemon) Handler() http.Handler {
 			answer(w, struct{}{}, d.Signal(r.PathValue("id"), req.Signal))
 		}
 	})
+	m.HandleFunc("POST /v1/tasks/{id}/exec", d.serveExec)
 	m.HandleFunc("GET /v1/tasks/{id}/tail", d.serveTail)
 	m.HandleFunc("DELETE /v1/tasks/{id}", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, struct{}{}, d.Delete(r.Context(), r.PathValue("id")))
@@ -185,6 +186,35 @@ func (d *Daemon) serveFetch(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	say(protocol.FetchEvent{Done: true, Digests: digests})
+}
+
+// serveExec answers in two lines, so that a caller whose time is up knows
+// whether the command took it or the daemon did.
+func (d *Daemon) serveExec(w http.ResponseWriter, r *http.Request) {
+	var req protocol.ExecRequest
+	if !decode(w, r, &req) {
+		return
+	}
+	enc := json.NewEncoder(w)
+	runs := false
+	res, err := d.Exec(r.Context(), r.PathValue("id"), req, func() {
+		runs = true
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		if enc.Encode(protocol.ExecEvent{}) == nil {
+			_ = http.NewResponseController(w).Flush() // a client that has gone ends the request's context
+		}
+	})
+	var e *protocol.Error
+	switch {
+	case err != nil && !runs:
+		answer(w, nil, err)
+	case errors.As(err, &e):
+		_ = enc.Encode(protocol.ExecEvent{Error: e}) // a client that has gone needs no answer
+	case err != nil:
+		_ = enc.Encode(protocol.ExecEvent{Error: &protocol.Error{Code: protocol.CodeInternal, Message: err.Error()}})
+	default:
+		_ = enc.Encode(protocol.ExecEvent{Result: &res})
+	}
 }
 
 func decode(w http.ResponseWriter, r *http.Request, into any) bool {

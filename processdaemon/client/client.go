@@ -102,6 +102,31 @@ func (c *Client) Signal(ctx context.Context, id string, sig syscall.Signal) erro
 	return c.call(ctx, callTimeout, http.MethodPost, taskPath(id, "/signal"), protocol.SignalRequest{Signal: int(sig)}, nil)
 }
 
+// Exec runs a command beside a running task. started tells that it ran, also
+// when an error says that the context ended before it did; it is killed then.
+func (c *Client) Exec(ctx context.Context, id string, req protocol.ExecRequest) (res protocol.ExecResult, started bool, err error) {
+	resp, err := c.send(ctx, http.MethodPost, taskPath(id, "/exec"), req)
+	if err != nil {
+		return res, false, err
+	}
+	defer resp.Body.Close()
+	events := json.NewDecoder(resp.Body)
+	for {
+		var e protocol.ExecEvent
+		switch err := events.Decode(&e); {
+		case ctx.Err() != nil:
+			return res, started, ctx.Err()
+		case err != nil:
+			return res, false, c.unavailable(err)
+		case e.Error != nil:
+			return res, false, e.Error
+		case e.Result != nil:
+			return *e.Result, true, nil
+		}
+		started = true
+	}
+}
+
 // Delete forgets a task that does not run.
 func (c *Client) Delete(ctx context.Context, id string) error {
 	return c.call(ctx, callTimeout, http.MethodDelete, taskPath(id, ""), nil, nil)

@@ -10,6 +10,7 @@
 //	POST   /v1/tasks/{id}/start      Status; ?wait=5s answers once the start is settled
 //	POST   /v1/tasks/{id}/stop       StopRequest -> Status, without waiting for the end
 //	POST   /v1/tasks/{id}/signal     SignalRequest
+//	POST   /v1/tasks/{id}/exec       ExecRequest -> a stream of ExecEvent: one when it runs, one when it has ended
 //	GET    /v1/tasks/{id}/tail?bytes=N  text
 //	DELETE /v1/tasks/{id}            for a task that is not running; one that is unknown: no effect
 //
@@ -148,6 +149,30 @@ type StopRequest struct {
 // SignalRequest sends a signal to the main process.
 type SignalRequest struct {
 	Signal int `json:"signal"`
+}
+
+// ExecRequest runs a command beside a running task, as its user, with its
+// environment, in its workPath and control group. It ends with the request.
+type ExecRequest struct {
+	// Argv is the program, looked for in the task's PATH, and its arguments.
+	Argv []string `json:"argv"`
+	// Env is added to the task's environment, NAME=value.
+	Env []string `json:"env,omitempty"`
+}
+
+// ExecEvent is one line of the answer. The first one says nothing but that the
+// command runs; the last one has Result or Error.
+type ExecEvent struct {
+	Result *ExecResult `json:"result,omitempty"`
+	Error  *Error      `json:"error,omitempty"`
+}
+
+// ExecResult tells how a command ended.
+type ExecResult struct {
+	// Code is the exit code, 128+n after signal n, 126 or 127 when it could not be run.
+	Code int `json:"code"`
+	// Output is the end of what it wrote to stdout and stderr.
+	Output string `json:"output,omitempty"`
 }
 
 // Status is what the daemon knows about a task.

@@ -1,0 +1,180 @@
+package processdaemon
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"tandem/internal/procid"
+	"tandem/processdaemon/protocol"
+)
+
+// execOutput is how much of a command's output is told.
+const execOutput = 1 << 10
+
+// Exec runs a command beside a running task: as its user, with its environment,
+// in its workPath and control group. started is called once it runs. When the
+// context ends first, or the task does, the command is killed with all that it
+// forked, and so is what it leaves in its session.
+//
+// The daemon is the parent of such a command, and no record names it: it is in
+// the task's control group, so what a daemon leaves that is killed meanwhile
+// ends with the task at the latest.
+func (d *Daemon) Exec(ctx context.Context, id string, req protocol.ExecRequest, started func()) (protocol.ExecResult, error) {
+	t, err := d.task(id)
+	if err != nil {
+		return protocol.ExecResult{}, err
+	}
+	if len(req.Argv) == 0 || strings.ContainsRune(strings.Join(append(req.Argv, req.Env...), ""), 0) {
+		return protocol.ExecResult{}, fail(protocol.CodeInvalid, "argv: want a program and its arguments, without zero bytes")
+	}
+	if s := t.status(); s.State != running {
+		return protocol.ExecResult{}, fail(protocol.CodeConflict, "task %q is %s: a command can be run in a running task only", id, s.State)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel()
+	watch.Go(func() {
+		t.whileRunning(ctx)
+		cancel()
+	})
+	return t.exec(ctx, &req, started)
+}
+
+// whileRunning returns when the task does not run any more, or with the context.
+func (t *task) whileRunning(ctx context.Context) {
+	for {
+		s, changed := t.watchStatus()
+		if s.State != running {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		case <-t.ctx.Done():
+			return
+		}
+	}
+}
+
+func (t *task) exec(ctx context.Context, req *protocol.ExecRequest, started func()) (protocol.ExecResult, error) {
+	// These parts of the specification never change.
+	spec := &t.rec.Spec
+	as, err := lookupAccount(spec.User)
+	if err != nil {
+		return protocol.ExecResult{}, fail(protocol.CodeInternal, "%v", err)
+	}
+	env := fullEnv(append(append([]string(nil), spec.Env...), req.Env...), as.home)
+	path, err := findProgram(req.Argv[0], spec.WorkPath, env)
+	if err != nil {
+		// What a shell says of a program that is not there.
+		return protocol.ExecResult{Code: 127, Output: req.Argv[0] + ": " + err.Error()}, nil
+	}
+	out := &outputEnd{most: execOutput}
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Path, cmd.Args, cmd.Err = path, req.Argv, nil
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = spec.WorkPath, env, out, out
+	// What the command leaves in the background may keep its output open.
+	cmd.WaitDelay = 100 * time.Millisecond
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: as.cred}
+	dir, err := t.group.OpenForClone()
+	if err != nil {
+		return protocol.ExecResult{}, fail(protocol.CodeConflict, "task %q has ended: %v", spec.ID, err)
+	}
+	if dir != nil {
+		defer dir.Close()
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
+	}
+	p, err := t.begin(cmd, dir != nil)
+	if p == nil {
+		return protocol.ExecResult{Code: 126, Output: req.Argv[0] + ": " + err.Error()}, nil
+	}
+	defer t.d.kids.untrack(cmd.Process.Pid)
+	defer p.Close()
+	if err == nil {
+		started()
+	} else {
+		_ = p.SignalGroup(syscall.SIGKILL)
+	}
+	waitErr := cmd.Wait()
+	// Whoever is left of its session would be there at the next check, too.
+	_ = p.SignalGroup(syscall.SIGKILL)
+	if err != nil {
+		return protocol.ExecResult{}, fail(protocol.CodeInternal, "%v", err)
+	}
+	if ctx.Err() != nil {
+		return protocol.ExecResult{}, fail(protocol.CodeConflict, "the command was killed: the task has ended, or nobody waits for it any more")
+	}
+	if exit := (*exec.ExitError)(nil); waitErr != nil && !errors.As(waitErr, &exit) && !errors.Is(waitErr, exec.ErrWaitDelay) {
+		return protocol.ExecResult{}, fail(protocol.CodeInternal, "wait for the command: %v", waitErr)
+	}
+	res := protocol.ExecResult{Code: cmd.ProcessState.ExitCode(), Output: out.String()}
+	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		res.Code = 128 + int(ws.Signal())
+	}
+	return res, nil
+}
+
+// begin starts a command, cloned into the task's control group or moved there;
+// a handle is returned whenever it runs. On a machine that can only move, it runs
+// outside for its first instants.
+func (t *task) begin(cmd *exec.Cmd, cloned bool) (*procid.Process, error) {
+	var p *procid.Process
+	known := make(chan struct{})
+	defer close(known)
+	cmd.Cancel = func() error {
+		// It may be called as soon as the command has started.
+		<-known
+		if p == nil {
+			return cmd.Process.Kill()
+		}
+		return p.SignalGroup(syscall.SIGKILL)
+	}
+	// The child is tracked before a collector may look at it.
+	t.d.kids.fork.RLock()
+	defer t.d.kids.fork.RUnlock()
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	pid := cmd.Process.Pid
+	var err error
+	if p, err = procid.OpenPid(pid); err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return nil, err
+	}
+	t.d.kids.track(pid)
+	if cloned {
+		return p, t.group.AddCloned(pid)
+	}
+	return p, t.group.Add(pid)
+}
+
+// outputEnd keeps the end of what is written.
+type outputEnd struct {
+	most int
+	mu   sync.Mutex
+	b    []byte
+}
+
+func (l *outputEnd) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b = append(l.b, p...)
+	if cut := len(l.b) - l.most; cut > 0 {
+		l.b = append(l.b[:0], l.b[cut:]...)
+	}
+	return len(p), nil
+}
+
+func (l *outputEnd) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.ToValidUTF8(string(l.b), "?")
+}
