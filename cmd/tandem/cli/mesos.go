@@ -10,11 +10,12 @@ import (
 	mesos "tandem/localmesos/command"
 	"tandem/localmesos/fault"
 	"tandem/localmesos/scenario"
+	runner "tandem/localmesos/scenario/command"
 )
 
 // mesosTools are the commands that break an embedded Mesos on purpose.
 func (a *app) mesosTools() []*cobra.Command {
-	return []*cobra.Command{a.tool(mesos.NewFaultCommand()), a.tool(mesos.NewScenarioCommand())}
+	return []*cobra.Command{a.tool(mesos.NewFaultCommand()), a.tool(runner.NewScenarioCommand())}
 }
 
 // tool fits a command from another package, with all below it, into this tree.
@@ -37,9 +38,9 @@ func toolError(err error) error {
 	switch {
 	case errors.As(err, &syntax), errors.Is(err, fs.ErrNotExist):
 		return exit.With(exit.Usage, err)
-	case errors.Is(err, mesos.ErrScenarioTimeout):
+	case errors.Is(err, runner.ErrScenarioTimeout):
 		return exit.Silent(exit.TimedOut)
-	case errors.Is(err, mesos.ErrScenario):
+	case errors.Is(err, runner.ErrScenario):
 		return exit.Silent(exit.Failure)
 	}
 	for _, x := range []struct {

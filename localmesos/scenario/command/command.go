@@ -1,3 +1,5 @@
+// Package command makes the command that runs scripted scenarios. It is for the
+// tandem binary, which mounts it, and must hold no logic of a scenario.
 package command
 
 import (
@@ -52,7 +54,12 @@ step waited in vain, 1 that another went wrong.`,
 		Example: `  tandem mesos scenario localmesos/scenario/testdata/*.scenario
   tandem mesos scenario --check my.scenario
   tandem mesos scenario my.scenario -o json`,
-		Args: words("scenario", 1, 1000),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("%w arguments: no FILE; usage: %s", fault.ErrInvalid, cmd.UseLine())
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "text" && output != "json" {
 				return fmt.Errorf("--output %q: %w: use text or json", output, fault.ErrInvalid)
@@ -85,8 +92,8 @@ step waited in vain, 1 that another went wrong.`,
 	f.BoolVarP(&quiet, "quiet", "q", false, "do not show the steps, only what came of the files")
 	f.DurationVar(&o.Limit, "limit", scenario.DefaultLimit, "how long a file may take")
 	f.StringVar(&dir, "dir", "", "`directory` for what the cluster keeps, which stays (default: a temporary one, which stays after a failure)")
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, noFiles)) // the flag is there
-	_ = c.MarkFlagDirname("dir")                                                                          // as above
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	_ = c.MarkFlagDirname("dir")                                                                                                     // as above
 	return c
 }
 
