@@ -159,8 +159,11 @@ func (m *Master) endTasksOf(a *agent, status func(*framework, *task) mesos.TaskS
 
 // keepUnreachable remembers a task that may come back with its agent.
 func (m *Master) keepUnreachable(f *framework, t *task) {
-	id := t.info.TaskID.Value
-	if f.unreachable[id] == nil && len(f.unreachable) >= m.flags.MaxUnreachableTasksPerFramework {
+	id, most := t.info.TaskID.Value, m.flags.MaxUnreachableTasksPerFramework
+	if most == 0 {
+		return
+	}
+	if f.unreachable[id] == nil && len(f.unreachable) >= most {
 		delete(f.unreachable, oldest(f.unreachable))
 	}
 	f.unreachable[id] = t
