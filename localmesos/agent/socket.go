@@ -146,5 +146,5 @@ func (s *socket) close() {
 	if s.server != nil {
 		s.server.Close()
 	}
-	s.Listener.Close()
+	_ = s.Close()
 }
