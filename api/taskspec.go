@@ -215,6 +215,9 @@ type TaskReport struct {
 	// ContainerID is the engine's id; Pid is the main process on the agent. 0 or empty when there is none yet.
 	ContainerID string `json:"containerID,omitempty"`
 	Pid         int    `json:"pid,omitempty"`
+	// ImageDigest is the digest of the container's image in its registry, as
+	// sha256:...; for an image that never was in one, its id.
+	ImageDigest string `json:"imageDigest,omitempty"`
 	// IPs are the addresses of the task's network namespace; the node's for host networking.
 	IPs        []string   `json:"ips,omitempty"`
 	Ports      []TaskPort `json:"ports,omitempty"`

@@ -197,7 +197,7 @@ func withOutput(message, output string) string {
 func (e *Executor) taskReport(t *task) api.TaskReport {
 	r := api.TaskReport{
 		Version:     api.TaskSpecVersion,
-		ContainerID: t.started.ContainerID, Pid: t.started.Pid,
+		ContainerID: t.started.ContainerID, ImageDigest: t.started.ImageDigest, Pid: t.started.Pid,
 		StartedAt: t.started.At, FinishedAt: t.finishedAt,
 		IPs: t.addresses(), Output: strings.ToValidUTF8(t.output, "?"),
 	}

@@ -90,6 +90,8 @@ type Task struct {
 // Started tells what came of Start.
 type Started struct {
 	ContainerID string
+	// ImageDigest is that of the container's image in its registry, or its id.
+	ImageDigest string
 	Pid         int
 	IPs         []string
 	At          time.Time

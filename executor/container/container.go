@@ -73,6 +73,8 @@ type Options struct {
 	LogFiles int
 	// PullIdle is how long a pull may make no progress; 0 means 3 minutes.
 	PullIdle time.Duration
+	// pullPause is the pause after the first failure of a pull; 0 means pullPause.
+	pullPause time.Duration
 	// Logger defaults to slog.Default.
 	Logger *slog.Logger
 }
@@ -91,6 +93,8 @@ type Runtime struct {
 
 	mu    sync.Mutex
 	tasks map[string]*task
+	// images are the digests of prepared tasks.
+	images map[string]string
 }
 
 var _ executor.Runtime = (*Runtime)(nil)
@@ -156,6 +160,9 @@ func New(opt Options) (*Runtime, error) {
 	if opt.ExitPatience == 0 {
 		opt.ExitPatience = 10 * time.Second
 	}
+	if opt.pullPause == 0 {
+		opt.pullPause = pullPause
+	}
 	if opt.PullIdle == 0 {
 		opt.PullIdle = 3 * time.Minute
 	}
@@ -165,7 +172,7 @@ func New(opt Options) (*Runtime, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.Default()
 	}
-	r := &Runtime{opt: opt, engine: c, log: opt.Logger, tasks: map[string]*task{}}
+	r := &Runtime{opt: opt, engine: c, log: opt.Logger, tasks: map[string]*task{}, images: map[string]string{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r, nil
 }

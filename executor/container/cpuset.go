@@ -29,7 +29,7 @@ func (r *Runtime) record(ctx context.Context, t *task, c *compiled) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, cpusetPatience)
 	defer cancel()
-	return r.opt.Journal.Exclusive(ctx, "cpuset", func() error {
+	return r.opt.Journal.Exclusive(ctx, "cpuset", func(time.Time) error {
 		all, err := r.opt.Journal.All()
 		if err != nil {
 			return err

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"tandem/executor"
 	"tandem/executor/container/internal/engine"
@@ -43,23 +42,28 @@ func (r *Runtime) Prepare(ctx context.Context, t *executor.Task, progress func(s
 	default:
 		return &executor.Refusal{Err: fmt.Errorf("imagePullPolicy %q is unknown; use Always, IfNotPresent or Never", policy)}
 	}
+	var img *engine.Image
 	if policy != pullAlways {
-		_, err := r.engine.ImageID(ctx, c.Image)
+		img, err = r.engine.Image(ctx, c.Image)
 		switch {
-		case err == nil:
-			return nil
-		case !engine.IsNotFound(err):
+		case err != nil && !engine.IsNotFound(err):
 			return err
-		case policy == pullNever:
+		case err != nil && policy == pullNever:
 			return fmt.Errorf("image %q is not on this agent and imagePullPolicy is Never (%s); load it with docker load, or use IfNotPresent", c.Image, reason(err))
 		}
 	}
-	if err := r.pull(ctx, c.Image, name, tag, auth(c.RegistryUser, c.RegistryPass, name), progress); err != nil {
-		if engine.IsUnreachable(err) && ctx.Err() != nil {
-			return fmt.Errorf("pull of image %q: %w", c.Image, ctx.Err())
+	if img == nil {
+		p := pull{r: r, ref: c.Image, name: name, tag: tag, auth: auth(c.RegistryUser, c.RegistryPass, name), always: policy == pullAlways, progress: progress}
+		if img, err = p.once(ctx); err != nil {
+			if ctx.Err() != nil {
+				return fmt.Errorf("pull of image %q: %w", c.Image, ctx.Err())
+			}
+			return fmt.Errorf("image %q cannot be pulled (imagePullPolicy %s): %w; check the name, the registry and imagePullUser and imagePullPasswd, or load it with docker load", c.Image, policy, scrub(err, c.RegistryPass))
 		}
-		return fmt.Errorf("image %q cannot be pulled (imagePullPolicy %s): %w; check the name, the registry and imagePullUser and imagePullPasswd, or load it with docker load", c.Image, policy, scrub(err, c.RegistryPass))
 	}
+	r.mu.Lock()
+	r.images[t.ID] = img.Digest(name)
+	r.mu.Unlock()
 	return nil
 }
 
@@ -155,34 +159,6 @@ func auth(user, password, name string) string {
 		return "" // cannot happen: strings only
 	}
 	return base64.URLEncoding.EncodeToString(b)
-}
-
-// pull pulls an image and reports progress as "pulling redis:7 12/40 MB".
-func (r *Runtime) pull(ctx context.Context, ref, name, tag, auth string, progress func(string)) error {
-	type layer struct{ current, total int64 }
-	layers := map[string]layer{}
-	var shown time.Time
-	text := "pulling " + ref
-	progress(text)
-	return r.engine.Pull(ctx, name, tag, auth, r.opt.PullIdle, func(p engine.Progress) {
-		if p.ID == "" || p.ProgressDetail.Total <= 0 || p.Status != "Downloading" {
-			if l, ok := layers[p.ID]; ok && p.Status == "Download complete" {
-				layers[p.ID] = layer{l.total, l.total}
-			}
-			return
-		}
-		layers[p.ID] = layer{p.ProgressDetail.Current, p.ProgressDetail.Total}
-		if time.Since(shown) < time.Second {
-			return
-		}
-		shown = time.Now()
-		var current, total int64
-		for _, l := range layers {
-			current, total = current+l.current, total+l.total
-		}
-		const mb = 1 << 20
-		progress(fmt.Sprintf("%s %d/%d MB", text, current/mb, (total+mb-1)/mb))
-	})
 }
 
 // reason is the engine's own text.

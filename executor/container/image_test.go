@@ -24,6 +24,9 @@ type registry struct {
 
 	mu   sync.Mutex
 	gets int
+	// broken is how many manifests are still answered with 503.
+	broken int
+	digest string
 }
 
 func newRegistry(t *testing.T, user, password string) *registry {
@@ -48,7 +51,7 @@ func newRegistry(t *testing.T, user, password string) *registry {
 	manifest, _ := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": v2,
 		"config": map[string]any{"mediaType": "application/vnd.docker.container.image.v1+json", "digest": configDigest, "size": configSize},
 		"layers": []any{map[string]any{"mediaType": "application/vnd.docker.image.rootfs.diff.tar", "digest": layerDigest, "size": layerSize}}})
-	r := &registry{user: user, password: password}
+	r := &registry{user: user, password: password, digest: fmt.Sprintf("sha256:%x", sha256.Sum256(manifest))}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if u, p, _ := req.BasicAuth(); user != "" && (u != user || p != password) {
 			w.Header().Set("Www-Authenticate", `Basic realm="test"`)
@@ -61,7 +64,13 @@ func newRegistry(t *testing.T, user, password string) *registry {
 		case path == "app" && (name == "v1" || strings.HasPrefix(name, "sha256:")):
 			r.mu.Lock()
 			r.gets++
+			bad := r.broken > 0
+			r.broken--
 			r.mu.Unlock()
+			if bad {
+				http.Error(w, `{"errors":[{"code":"UNAVAILABLE","message":"come back later"}]}`, http.StatusServiceUnavailable)
+				return
+			}
 			w.Header().Set("Content-Type", v2)
 			w.Header().Set("Docker-Content-Digest", fmt.Sprintf("sha256:%x", sha256.Sum256(manifest)))
 			_, _ = w.Write(manifest)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -118,6 +119,7 @@ type fixture struct {
 	owner   *journal.Owner
 	dir     string
 	n       int
+	mutex   sync.Mutex // for tests that make tasks in several goroutines
 }
 
 func newFixture(t *testing.T, change ...func(*Options)) *fixture {

@@ -68,7 +68,10 @@ func (r *Runtime) Start(ctx context.Context, taskID string) (executor.Started, e
 	}
 	begun = true
 	n := r.begin(t, c, attached)
-	return executor.Started{ContainerID: id, Pid: c.State.Pid, IPs: n.ips, At: c.State.StartedAt}, nil
+	r.mu.Lock()
+	digest := r.images[taskID]
+	r.mu.Unlock()
+	return executor.Started{ContainerID: id, ImageDigest: digest, Pid: c.State.Pid, IPs: n.ips, At: c.State.StartedAt}, nil
 }
 
 // begin makes the run of a started container and the goroutines that watch it.

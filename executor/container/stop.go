@@ -232,6 +232,7 @@ func (r *Runtime) Remove(ctx context.Context, taskID string) error {
 	}
 	r.mu.Lock()
 	delete(r.tasks, taskID)
+	delete(r.images, taskID)
 	r.mu.Unlock()
 	return nil
 }

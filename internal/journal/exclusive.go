@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"tandem/internal/atomicfile"
@@ -14,8 +15,9 @@ import (
 // Exclusive calls fn while no other program of the agent is in an Exclusive of
 // the same name: it is for choosing among what all owners share, such as whole
 // CPUs, by looking at the Records of all and putting one's own. The kernel frees
-// the lock of a holder that dies. The wait for it ends with ctx.
-func (o *Owner) Exclusive(ctx context.Context, name string, fn func() error) error {
+// the lock of a holder that dies. The wait for it ends with ctx. fn is given the
+// time when the last one succeeded; it is zero when that is not known.
+func (o *Owner) Exclusive(ctx context.Context, name string, fn func(last time.Time) error) error {
 	return o.j.Exclusive(ctx, name, fn)
 }
 
@@ -23,7 +25,7 @@ func (o *Owner) Exclusive(ctx context.Context, name string, fn func() error) err
 func (o *Owner) All() ([]Record, error) { return o.j.Records() }
 
 // Exclusive is Owner.Exclusive, for programs that own nothing.
-func (j *Journal) Exclusive(ctx context.Context, name string, fn func() error) error {
+func (j *Journal) Exclusive(ctx context.Context, name string, fn func(last time.Time) error) error {
 	dir := filepath.Join(j.dir, "locks")
 	if err := atomicfile.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("journal: lock %q: %w", name, err)
@@ -45,5 +47,15 @@ func (j *Journal) Exclusive(ctx context.Context, name string, fn func() error) e
 		}
 	}
 	defer lock.Close()
-	return fn()
+	var last time.Time
+	text := make([]byte, 64)
+	if n, _ := lock.ReadAt(text, 0); n > 0 {
+		last, _ = time.Parse(time.RFC3339Nano, strings.TrimSpace(string(text[:n]))) // half of one is none
+	}
+	if err := fn(last); err != nil {
+		return err
+	}
+	// For the next one to see; when it cannot be written, that one does not know.
+	_, _ = lock.WriteAt(fmt.Appendf(nil, "%-40s\n", time.Now().Format(time.RFC3339Nano)), 0)
+	return nil
 }

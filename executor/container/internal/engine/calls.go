@@ -144,14 +144,15 @@ func (c *Client) GetArchive(ctx context.Context, id, path string) (io.ReadCloser
 	return resp.Body, nil
 }
 
-// ImageID returns the id of an image on this machine.
-func (c *Client) ImageID(ctx context.Context, ref string) (string, error) {
-	var out struct {
-		ID string `json:"Id"`
-	}
+// Image describes an image on this machine.
+func (c *Client) Image(ctx context.Context, ref string) (*Image, error) {
+	var out Image
 	err := c.do(ctx, request{op: "inspect image " + ref, method: http.MethodGet,
 		path: "/images/" + ref + "/json", timeout: quick}, &out)
-	return out.ID, err
+	if err != nil {
+		return nil, err
+	}
+	return &out, nil
 }
 
 // Pull fetches an image; tag may be a digest. auth is the value of the header

@@ -1,6 +1,9 @@
 package engine
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Spec is the part of the engine's container configuration that is used here.
 // See "Create a container" in the Engine API reference for the fields.
@@ -143,4 +146,21 @@ type Progress struct {
 		Current int64 `json:"current"`
 		Total   int64 `json:"total"`
 	} `json:"progressDetail"`
+}
+
+// Image is an image on this machine.
+type Image struct {
+	ID          string `json:"Id"`
+	RepoDigests []string
+}
+
+// Digest is the digest under which the registry of name knows the image; one that
+// never was in a registry has its id for it.
+func (i *Image) Digest(name string) string {
+	for _, d := range i.RepoDigests {
+		if n, digest, ok := strings.Cut(d, "@"); ok && (n == name || len(i.RepoDigests) == 1) {
+			return digest
+		}
+	}
+	return i.ID
 }
