@@ -1,4 +1,4 @@
-package localmesos
+package localmesos_test
 
 import (
 	"net"
