@@ -96,6 +96,9 @@ func (c *Cluster) Close() error {
 	c.end()
 	c.mu.Unlock()
 	c.work.Wait()
+	if broken := c.Faults(); broken != nil {
+		broken.ClearAll() // agents that leave wait for the master's answer
+	}
 	var errs []error
 	var all sync.WaitGroup
 	results := make([]error, len(c.nodes))

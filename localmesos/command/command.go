@@ -21,7 +21,7 @@ import (
 // NewMasterCommand returns the command "master".
 func NewMasterCommand() *cobra.Command {
 	flags := master.DefaultFlags()
-	self := &process{}
+	self := newProcess()
 	c := &cobra.Command{
 		Use:   "master",
 		Short: "Run a Mesos-compatible master for one machine",
@@ -64,7 +64,7 @@ underscores or dashes. For a cluster run Apache Mesos.`,
 // NewAgentCommand returns the command "agent".
 func NewAgentCommand() *cobra.Command {
 	flags := agent.DefaultFlags()
-	self := &process{}
+	self := newProcess()
 	c := &cobra.Command{
 		Use:   "agent",
 		Short: "Run a Mesos-compatible agent for one machine",
@@ -107,6 +107,7 @@ SIGUSR1 ends all executors first and gives the agent's id up.`,
 			case <-leave:
 				return a.Shutdown(ctx)
 			case <-a.Done():
+				self.settle()
 				return a.Err()
 			}
 		},

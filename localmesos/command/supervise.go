@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -20,13 +21,25 @@ import (
 // the one before it is to be missed.
 const awayFlag = "restart_away"
 
-// process does to this process what a fault asks for.
+// process does to this process what a fault asks for. Make it with newProcess.
 type process struct {
+	acting atomic.Bool
+	failed chan struct{}
 	away time.Duration
 	// powerOff ends all that an agent runs; nil for a master.
 	powerOff func() error
 	// url is where it listens: the next program listens there, too.
 	url func() string
+}
+
+func newProcess() *process { return &process{failed: make(chan struct{})} }
+
+// settle waits, while a fault is being done, until this process is no more or
+// that went wrong: an agent whose machine is lost has ended before its process.
+func (p *process) settle() {
+	if p.acting.Load() {
+		<-p.failed
+	}
 }
 
 // register defines the hidden flag.
@@ -53,6 +66,10 @@ func (p *process) wait(c *cobra.Command) error {
 
 // do ends this process as the fault wants it; it returns only when it cannot.
 func (p *process) do(f fault.Fault) {
+	if p.acting.Swap(true) {
+		return // another one is faster
+	}
+	defer close(p.failed)
 	if f.Kind == fault.Lose || f.Kind == fault.Reboot {
 		if err := p.powerOff(); err != nil {
 			slog.Error("a fault could not be done", "fault", f.String(), "error", err)
