@@ -46,8 +46,8 @@ func (r *Runtime) Netns(ctx context.Context, taskID string) (*os.File, error) {
 // the context ends.
 func (r *Runtime) Exec(ctx context.Context, taskID string, c health.Command) (health.CommandResult, error) {
 	res, started, err := r.c.Exec(ctx, taskID, protocol.ExecRequest{Argv: c.Argv, Env: c.Env})
-	if err != nil && !(started && errors.Is(err, ctx.Err())) {
-		started = false
+	if err != nil {
+		started = started && errors.Is(err, ctx.Err())
 	}
 	return health.CommandResult{Started: started, Code: res.Code, Output: res.Output}, err
 }

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -32,8 +33,9 @@ import (
 func Open(p *procid.Process) (*os.File, error) {
 	pid := p.Identity().Pid
 	ns, err := os.Open("/proc/" + strconv.Itoa(pid) + "/ns/net")
-	// The number may be another's by now, and what was opened with it.
-	if !p.Identity().Alive() {
+	// The number may be another's by now, and what was opened with it. A process
+	// that is ending leaves its namespaces before it is a zombie.
+	if errors.Is(err, fs.ErrNotExist) || !p.Identity().Alive() {
 		if ns != nil {
 			ns.Close()
 		}
