@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"tandem/internal/atomicfile"
-	"tandem/internal/cgroup"
 	"tandem/internal/failpoint"
 	"tandem/internal/procid"
+	"tandem/processdaemon/keeper"
 	"tandem/processdaemon/protocol"
 )
 
@@ -117,94 +117,60 @@ func (t *task) start() {
 			t.log.Warn("an old pid file cannot be removed", "err", err)
 		}
 	}
-	p, shell, err := t.run(r.Spec.StartCmd, "startCmd", func(id procid.Identity, shell bool) error {
-		if r.Spec.PidFile != "" {
-			r.Command = id
-			return t.d.store.save(r, false)
+	const tries = 3
+	var err error
+	for range tries {
+		var e keeper.Entry
+		if e, err = t.run(r.Spec.StartCmd, "startCmd", r.StartKey); err == nil {
+			t.started(e)
+			return
 		}
-		// One record for two steps: it is let go right after this, and from then on it is running.
-		r.Main, r.MainShell, r.StartedAt = id, shell, time.Now().UTC()
-		next := *r
-		next.State, next.Pid, next.Version = running, id.Pid, r.Version+1
-		return t.d.store.save(&next, false)
-	})
-	if err != nil {
-		r.Main, r.Command, r.StartedAt = procid.Identity{}, procid.Identity{}, time.Time{}
-		t.happen(message{ev: evSpawnFailed, failure: fmt.Sprintf("process %q: %v", r.Spec.Name, err)})
-		return
+		if t.ctx.Err() != nil {
+			// The next daemon asks whether it runs.
+			return
+		}
+		if !errors.Is(err, errSpawnLost) {
+			break
+		}
+		t.log.Warn("the start is tried again", "err", err)
+		if err = t.clear(); err != nil {
+			break
+		}
 	}
-	if r.Spec.PidFile == "" {
-		r.MainShell = shell
-		t.watchMain(p)
-		t.saved = true
-		t.happen(message{ev: evMainSpawned})
-		return
-	}
-	t.watchCommand(p, evCommandOK, evCommandFailed, fmt.Sprintf("startCmd %q", r.Spec.StartCmd))
-	t.happen(message{ev: evCommandSpawned})
+	t.happen(message{ev: evSpawnFailed, failure: fmt.Sprintf("process %q: %v", r.Spec.Name, err)})
 }
 
-// run starts a command of the artifact as the task's user in its group.
-func (t *task) run(line, what string, record func(id procid.Identity, shell bool) error) (*procid.Process, bool, error) {
-	spec := &t.rec.Spec
-	wrap := func(err error) error { return fmt.Errorf("%s %q: %w", what, line, err) }
-	argv, shell, err := argvOf(line)
-	if err != nil {
-		return nil, false, wrap(err)
+// started goes on after the start command was started, now or by an earlier daemon.
+func (t *task) started(e keeper.Entry) {
+	r := t.rec
+	if r.Spec.PidFile != "" {
+		r.Command = e.ID
+		t.watchCommand(r.StartKey, e.ID, evCommandOK, evCommandFailed, fmt.Sprintf("startCmd %q", r.Spec.StartCmd))
+		t.happen(message{ev: evCommandSpawned})
+	} else {
+		r.Main, r.MainKey, r.MainShell, r.StartedAt = e.ID, r.StartKey, e.Tag == tagShell, time.Now().UTC()
+		t.watchMain()
+		t.happen(message{ev: evMainSpawned})
 	}
-	as, err := lookupAccount(spec.User)
-	if err != nil {
-		return nil, false, err
+	if err := failpoint.Inject("processdaemon/recorded"); err != nil {
+		t.log.Error("failpoint", "err", err)
 	}
-	if err := t.makeDirs(as); err != nil {
-		return nil, false, err
+}
+
+// clear kills what an interrupted start left in the task's group: a process that
+// the kernel has not ended yet, though nothing of it has run.
+func (t *task) clear() error {
+	const limit = 5 * time.Second
+	var err error
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(pollFirst) {
+		var empty bool
+		if empty, err = t.group.Empty(); err == nil && empty {
+			// A group that was killed cannot be used again.
+			return t.group.Remove()
+		}
+		err = errors.Join(err, t.group.Kill())
 	}
-	l := launch{argv: argv, dir: spec.WorkPath, env: fullEnv(spec.Env, as.home), as: as, group: t.group}
-	if l.path, err = findProgram(argv[0], l.dir, l.env); err != nil {
-		return nil, false, wrap(err)
-	}
-	if l.out, err = openOutput(spec.Sandbox, "stdout"); err != nil {
-		return nil, false, err
-	}
-	defer l.out.Close()
-	if l.err, err = openOutput(spec.Sandbox, "stderr"); err != nil {
-		return nil, false, err
-	}
-	defer l.err.Close()
-	notes, err := t.group.Create(cgroup.Limits{CPUs: spec.Limits.CPUs, MemoryBytes: int64(spec.Limits.MemMB * (1 << 20))})
-	if err != nil {
-		return nil, false, err
-	}
-	t.rec.Notes = notes
-	l.record = func(id procid.Identity) error {
-		t.group.Lead(id)
-		return record(id, shell)
-	}
-	// The child is tracked before a collector may look at it.
-	t.d.kids.fork.RLock()
-	defer t.d.kids.fork.RUnlock()
-	p, err := l.spawn()
-	if errors.Is(err, syscall.ENOEXEC) {
-		// A script without #!: a shell runs it itself, and so do we.
-		l.argv, l.path, shell = append([]string{"/bin/sh", l.path}, argv[1:]...), "/bin/sh", true
-		p, err = l.spawn()
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%w: the interpreter that its first line or its ELF header names is not on this agent", err)
-	}
-	if errors.Is(err, fs.ErrPermission) && as.cred != nil {
-		err = fmt.Errorf("%w: user %q may not enter workPath %s or run the file", err, spec.User, spec.WorkPath)
-	}
-	if err != nil {
-		return nil, false, wrap(err)
-	}
-	t.d.kids.track(p.Identity().Pid)
-	t.work.Go(func() {
-		// The watcher tracks it too; this one only bridges until then.
-		defer t.d.kids.untrack(p.Identity().Pid)
-		_ = p.Wait(t.ctx)
-	})
-	return p, shell, nil
+	return fmt.Errorf("an interrupted start left processes that cannot be killed: %w", err)
 }
 
 // makeDirs makes sure that the directories of the task exist.
@@ -239,13 +205,16 @@ func (t *task) makeDirs(as *account) error {
 }
 
 func (t *task) runStopCommand() {
-	p, _, err := t.run(t.rec.Spec.StopCmd, "stopCmd", func(procid.Identity, bool) error { return nil })
+	e, err := t.run(t.rec.Spec.StopCmd, "stopCmd", t.rec.StopKey)
 	if err != nil {
+		if t.ctx.Err() != nil {
+			return
+		}
 		t.log.Warn("the stop command cannot be run; SIGTERM follows", "err", err)
 		t.happen(message{ev: evStopCmdFailed})
 		return
 	}
-	t.watchCommand(p, evStopCmdOK, evStopCmdFailed, "stopCmd")
+	t.watchCommand(t.rec.StopKey, e.ID, evStopCmdOK, evStopCmdFailed, "stopCmd")
 }
 
 // remove takes away what the task left, and then its record.
@@ -264,6 +233,10 @@ func (t *task) remove() error {
 	errs = append(errs, t.group.Remove())
 	if err := errors.Join(errs...); err != nil {
 		return fail(protocol.CodeInternal, "task %q is not wholly removed: %v", t.rec.Spec.ID, err)
+	}
+	// Before the record: keys that no record names are dropped by the next daemon, too.
+	if err := t.d.parent.forget(t.ctx, t.hashedID+"."); err != nil {
+		t.log.Warn("the keeper did not forget the task", "err", err)
 	}
 	if err := t.d.store.remove(t.rec.Spec.ID); err != nil {
 		return fail(protocol.CodeInternal, "%v", err)

@@ -11,10 +11,11 @@ import (
 	"tandem/internal/procid"
 )
 
-// children keeps account of the processes that are this daemon's to collect.
-// A process that puts itself into the background becomes the daemon's child
-// when the daemon is a subreaper: the tracked ones are collected by who tracks
-// them, which gives their exit code, all others here, so that no zombies stay.
+// children keeps account of the processes that are this daemon's to collect: the
+// keeper, and, when the keeper that this daemon started was killed, everything that
+// was its own, for the daemon is the next subreaper. The tracked ones are
+// collected by who tracks them, which gives their exit code, all others here, so
+// that no zombies stay.
 type children struct {
 	// fork is held for reading from a fork until the child is tracked, and for
 	// writing while a zombie is collected, so that none is collected too early.
@@ -22,17 +23,7 @@ type children struct {
 
 	mu      sync.Mutex
 	tracked map[int]int
-	// lately holds the ends of untracked processes: a pid file may name one
-	// that ended before anybody could look.
-	lately []end
 }
-
-type end struct {
-	id procid.Identity
-	st procid.Status
-}
-
-const keepEnds = 64
 
 func (c *children) track(pid int) {
 	c.mu.Lock()
@@ -49,18 +40,6 @@ func (c *children) untrack(pid int) {
 	if c.tracked[pid]--; c.tracked[pid] <= 0 {
 		delete(c.tracked, pid)
 	}
-}
-
-// lastEnd finds how an untracked process ended that was not older than start.
-func (c *children) lastEnd(pid int, start uint64) (procid.Status, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i := len(c.lately) - 1; i >= 0; i-- {
-		if e := c.lately[i]; e.id.Pid == pid && e.id.StartTime >= start {
-			return e.st, true
-		}
-	}
-	return procid.Status{}, false
 }
 
 // collect runs until the context ends.
@@ -108,17 +87,6 @@ func (c *children) collectOne() (pid int, more bool) {
 	if c.tracked[pid] > 0 {
 		return pid, false
 	}
-	id, err := procid.Of(pid)
-	if err != nil {
-		return pid, false
-	}
-	st, err := procid.ReapPid(pid)
-	if err != nil {
-		return pid, false
-	}
-	c.lately = append(c.lately, end{id, st})
-	if len(c.lately) > keepEnds {
-		c.lately = append([]end(nil), c.lately[1:]...)
-	}
-	return pid, true
+	_, err = procid.ReapPid(pid)
+	return pid, err == nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"tandem/internal/cgroup"
 	"tandem/internal/procid"
+	"tandem/processdaemon/protocol"
 )
 
 // A process that puts itself into the background is found once by its pid file.
@@ -62,8 +63,8 @@ func (t *task) findMain() (*procid.Process, error) {
 	}
 	if errors.Is(err, procid.ErrGone) {
 		how := ""
-		if st, ok := t.d.kids.lastEnd(pid, t.rec.Command.StartTime); ok {
-			how = ": " + describeStatus(st)
+		if e, err := t.d.parent.stray(t.ctx, pid, t.rec.Command.StartTime); err == nil {
+			how = ": " + describeExit(protocol.Exit{Known: e.Known, Code: e.Code, Signal: e.Signal})
 		}
 		return nil, fmt.Errorf("process %d, which it names, is not alive%s", pid, how)
 	}
@@ -88,16 +89,21 @@ func (t *task) findMain() (*procid.Process, error) {
 // readPidFile takes up the main process as soon as the pid file names it, so
 // that its early end is noticed when it happens.
 func (t *task) readPidFile() {
-	if t.main != nil {
+	if t.watching {
 		return
 	}
 	p, err := t.findMain()
 	if err != nil {
 		return
 	}
-	t.rec.Main = p.Identity()
-	t.group.Lead(t.rec.Main)
-	t.watchMain(p)
+	id := p.Identity()
+	p.Close()
+	t.rec.Main, t.rec.MainKey = id, fmt.Sprintf("%s.m%d-%d", t.rec.StartKey, id.Pid, id.StartTime)
+	t.group.Lead(id)
+	if err := t.d.parent.claim(t.ctx, t.rec.MainKey, id); err != nil {
+		t.log.Error("the keeper does not know the main process; its exit code may be unknown", "err", err)
+	}
+	t.watchMain()
 	if err := t.save(); err != nil {
 		t.log.Error("the record cannot be written", "err", err)
 	}
@@ -112,7 +118,7 @@ func (t *task) checkPidFile() {
 	if t.rec.State != settling {
 		return
 	}
-	if t.main != nil {
+	if t.watching {
 		t.happen(message{ev: evAlive})
 		return
 	}
@@ -127,11 +133,4 @@ func (t *task) checkPidFile() {
 	t.happen(message{ev: evNotAlive, failure: fmt.Sprintf(
 		"process %q: pidFile %s: %v (%v after startCmd %q %s); let the start command write the pid of the process, raise startGracePeriod, or leave pidFile out if it stays in the foreground%s",
 		t.rec.Spec.Name, t.rec.Spec.PidFile, err, max(t.rec.Spec.StartGrace, leastSettle).Round(time.Millisecond), t.rec.Spec.StartCmd, how, t.lastWords())})
-}
-
-func describeStatus(st procid.Status) string {
-	if st.Signal != 0 {
-		return fmt.Sprintf("killed by signal %d", st.Signal)
-	}
-	return fmt.Sprintf("exit code %d", st.Code)
 }

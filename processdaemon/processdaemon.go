@@ -25,9 +25,11 @@ import (
 
 	"tandem/internal/atomicfile"
 	"tandem/internal/cgroup"
+	"tandem/internal/failpoint"
 	"tandem/internal/journal"
 	"tandem/internal/procid"
 	"tandem/processdaemon/fetch"
+	"tandem/processdaemon/keeper"
 	"tandem/processdaemon/protocol"
 )
 
@@ -42,10 +44,12 @@ type Options struct {
 	// Log receives what happens; nil is slog.Default.
 	Log *slog.Logger
 	// OwnProgram tells that the daemon is all there is in this program. It then
-	// becomes the parent of orphans (a subreaper), so that the exit codes of
-	// processes that put themselves into the background are known, collects every
-	// child, and sets the resource limits that its processes inherit.
+	// inherits the processes of a keeper that was killed (it is the next subreaper),
+	// and collects every child.
 	OwnProgram bool
+	// Keeper is the program that is run as the keeper, see keeper.Asked; empty is
+	// the daemon's own.
+	Keeper string
 	// StartTimeout bounds a start command with a pid file; 0 is five minutes.
 	StartTimeout time.Duration
 	// ReapInterval is the pause between two looks for dead owners; 0 is 500 ms.
@@ -67,6 +71,7 @@ type Daemon struct {
 	journal *journal.Journal
 	lock    *os.File
 	kids    children
+	parent  *parent
 
 	ctx    context.Context //nolint:containedctx // the daemon's own life, which Close ends
 	cancel context.CancelFunc
@@ -111,16 +116,7 @@ func New(opts Options) (*Daemon, error) {
 		return nil, err
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	if err := d.recover(); err != nil {
-		d.cancel()
-		d.wg.Wait()
-		d.lock.Close()
-		return nil, err
-	}
 	if opts.OwnProgram {
-		if err := setRlimits(); err != nil {
-			d.log.Warn("processes get the limits of the daemon", "err", err)
-		}
 		if err := closeInherited(); err != nil {
 			d.log.Warn("processes may inherit open files of whoever started the daemon", "err", err)
 		}
@@ -129,6 +125,17 @@ func New(opts Options) (*Daemon, error) {
 		} else {
 			d.wg.Go(func() { d.kids.collect(d.ctx) })
 		}
+	}
+	if _, err := d.parent.client(d.ctx); err != nil {
+		// What runs is looked after all the same; each start tries again.
+		d.log.Error("no process can be started", "err", err)
+	}
+	if err := d.recover(); err != nil {
+		d.cancel()
+		d.wg.Wait()
+		d.parent.close()
+		d.lock.Close()
+		return nil, err
 	}
 	d.wg.Go(func() { d.reapLoop(d.ctx) })
 	d.log.Info("process daemon is up", "tracking", d.tree.String(), "data", dataDir, "workspace", opts.Workspace)
@@ -166,7 +173,12 @@ func (d *Daemon) openDirs(dataDir string) error {
 	}
 	// The subtree is the data directory's own, so that daemons side by side
 	// never take one another's groups for left-overs.
-	d.tree = cgroup.Open("tandem/p-" + shortHash(dataDir)[:12])
+	own := shortHash(dataDir)[:12]
+	d.tree = cgroup.Open("tandem/p-" + own)
+	tree := cgroup.Open("tandem/k-" + own)
+	d.parent = &parent{log: d.log, tree: tree, kids: &d.kids, launch: keeper.Launch{
+		Dir: filepath.Join(d.store.dir, "keeper"), Program: d.opts.Keeper, Group: tree.Group("keeper"), Points: os.Getenv(failpoint.EnvVar),
+	}}
 	return nil
 }
 
@@ -177,7 +189,7 @@ func (d *Daemon) runBase() string  { return filepath.Join(d.opts.Workspace, "run
 func (d *Daemon) Info() protocol.Info {
 	return protocol.Info{
 		Version: d.opts.Version, API: protocol.Version, WorkBaseDir: d.workBase(), RunBaseDir: d.runBase(),
-		Tracking: d.tree.String(), Pid: os.Getpid(),
+		Tracking: d.tree.String(), Pid: os.Getpid(), Keeper: d.parent.info(),
 	}
 }
 
@@ -193,6 +205,7 @@ func (d *Daemon) Close() {
 	}
 	d.cancel()
 	d.wg.Wait()
+	d.parent.close()
 	d.tree.Close()
 	d.lock.Close()
 }

@@ -3,9 +3,10 @@ package processdaemon
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
-	"tandem/internal/procid"
+	"tandem/processdaemon/keeper"
 	"tandem/processdaemon/protocol"
 )
 
@@ -20,6 +21,7 @@ func (d *Daemon) recover() error {
 		known[shortHash(r.Spec.ID)] = true
 		if r.BootID != d.boot {
 			afterReboot(r, d.boot)
+			d.endBeforeReboot(r)
 			if err := d.store.save(r, false); err != nil {
 				return err
 			}
@@ -29,6 +31,7 @@ func (d *Daemon) recover() error {
 		d.log.Info("task taken up", "task", r.Spec.ID, "state", r.State)
 		t.resume()
 	}
+	d.forgetUnknown(known)
 	groups, err := d.tree.Groups()
 	if err != nil {
 		d.log.Warn("control groups without a task cannot be looked for", "err", err)
@@ -74,6 +77,37 @@ func afterReboot(r *record, boot string) {
 	r.State, r.FinishedAt = ended, time.Now().UTC()
 }
 
+// endBeforeReboot takes over from the keeper's records how a process ended of
+// which this daemon's record knows only that it is gone.
+func (d *Daemon) endBeforeReboot(r *record) {
+	if r.Exit == nil || r.Exit.Known || r.MainKey == "" {
+		return
+	}
+	if e, err := d.parent.find(d.ctx, r.MainKey); err == nil && e.Known && e.ID == r.Main {
+		r.Exit = &protocol.Exit{Known: true, Code: e.Code, Signal: e.Signal}
+		r.FinishedAt = e.At
+	}
+}
+
+// forgetUnknown drops what the keeper knows about tasks that were deleted.
+func (d *Daemon) forgetUnknown(known map[string]bool) {
+	c, err := d.parent.client(d.ctx)
+	if err != nil {
+		return
+	}
+	gone := map[string]bool{}
+	for i := range c.Entries {
+		if id, _, ok := strings.Cut(c.Entries[i].Key, "."); ok && !known[id] && (c.Entries[i].Ended || c.Entries[i].ID.BootID != d.boot) {
+			gone[id+"."] = true
+		}
+	}
+	for prefix := range gone {
+		if err := d.parent.forget(d.ctx, prefix); err != nil && !errors.Is(err, keeper.ErrBusy) {
+			d.log.Warn("the keeper did not forget a task", "err", err)
+		}
+	}
+}
+
 // takeUp puts the loop's helpers to work for the state that the record is in:
 // the first one for a new task, any one after a restart of the daemon.
 func (t *task) takeUp() {
@@ -93,10 +127,17 @@ func (t *task) takeUp() {
 		return
 	default:
 	}
-	t.takeUpMain()
+	if !r.Main.IsZero() && r.Exit == nil {
+		t.watchMain()
+		if t.main != nil {
+			t.log.Info("process adopted", "pid", r.Main.Pid)
+		}
+	}
 	switch r.State {
 	case starting:
 		t.takeUpStart()
+	case stopping:
+		t.takeUpStop()
 	case terminating:
 		// Perhaps it was recorded and not sent; twice does no harm.
 		t.terminate(t.main != nil && !r.MainShell)
@@ -109,63 +150,55 @@ func (t *task) takeUp() {
 	}
 }
 
-// takeUpMain finds the main process again. One that is gone ended while no
-// daemon looked, so nobody knows how.
-func (t *task) takeUpMain() {
-	r := t.rec
-	if r.Main.IsZero() || r.Exit != nil {
-		return
-	}
-	p, err := procid.Open(r.Main)
-	if err == nil {
-		t.log.Info("process adopted", "pid", r.Main.Pid)
-		t.watchMain(p)
-		return
-	}
-	if !errors.Is(err, procid.ErrGone) {
-		t.log.Error("the main process cannot be watched; it counts as gone", "pid", r.Main.Pid, "err", err)
-	}
-	if r.State == starting {
-		// The end is told after the start.
-		return
-	}
-	t.happen(message{ev: evMainExited, who: r.Main, exit: protocol.Exit{}})
-}
-
 // takeUpStart resolves a start that the end of the daemon interrupted.
 func (t *task) takeUpStart() {
 	r := t.rec
+	what := fmt.Sprintf("startCmd %q", r.Spec.StartCmd)
 	switch {
 	case !r.Main.IsZero():
+		// Recorded by a daemon that was its parent; the end comes after the start.
 		t.happen(message{ev: evMainSpawned})
-		if t.main == nil {
-			t.happen(message{ev: evMainExited, who: r.Main, exit: protocol.Exit{}})
-		}
+		return
 	case !r.Command.IsZero():
-		p, err := procid.Open(r.Command)
-		if err != nil {
-			// It has ended; whether well, shows in the pid file.
-			t.happen(message{ev: evCommandOK, unseen: true})
+		t.watchCommand(r.StartKey, r.Command, evCommandOK, evCommandFailed, what)
+		return
+	}
+	var e keeper.Entry
+	err := keeper.ErrUnknown
+	if r.StartKey != "" {
+		e, err = t.d.parent.find(t.ctx, r.StartKey)
+	} else {
+		r.StartKey = t.newKey()
+	}
+	if errors.Is(err, keeper.ErrUnknown) {
+		// Nothing was recorded, so nothing has run. What the kernel has not cleared
+		// yet is killed.
+		if err = t.clear(); err == nil {
+			t.start()
 			return
 		}
-		t.watchCommand(p, evCommandOK, evCommandFailed, fmt.Sprintf("startCmd %q", r.Spec.StartCmd))
+	}
+	if err != nil {
+		t.happen(message{ev: evSpawnFailed, failure: fmt.Sprintf("process %q: an interrupted start cannot be resolved: %v", r.Spec.Name, err)})
+		return
+	}
+	t.group.Lead(e.ID)
+	t.started(e)
+}
+
+// takeUpStop goes on with a stop command: it runs, it has ended, or it was never started.
+func (t *task) takeUpStop() {
+	key := t.rec.StopKey
+	if key == "" {
+		return
+	}
+	e, err := t.d.parent.find(t.ctx, key)
+	switch {
+	case err == nil:
+		t.watchCommand(key, e.ID, evStopCmdOK, evStopCmdFailed, "stopCmd")
+	case errors.Is(err, keeper.ErrUnknown):
+		t.runStopCommand()
 	default:
-		// Nothing was recorded, so nothing has run: a process is recorded
-		// before its first instruction. What the kernel has not cleared yet is killed.
-		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(pollFirst) {
-			if empty, err := t.group.Empty(); err == nil && empty {
-				// A group that was killed cannot be used again.
-				if err := t.group.Remove(); err != nil {
-					t.log.Error("cannot clear an interrupted start", "err", err)
-					continue
-				}
-				t.start()
-				return
-			}
-			if err := t.group.Kill(); err != nil {
-				t.log.Error("cannot clear an interrupted start", "err", err)
-			}
-		}
-		t.happen(message{ev: evSpawnFailed, failure: fmt.Sprintf("process %q: an interrupted start left processes that cannot be killed", r.Spec.Name)})
+		t.log.Error("the stop command cannot be followed; SIGTERM comes at its deadline", "err", err)
 	}
 }

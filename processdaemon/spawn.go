@@ -3,171 +3,101 @@ package processdaemon
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"tandem/internal/cgroup"
 	"tandem/internal/failpoint"
-	"tandem/internal/procid"
+	"tandem/processdaemon/keeper"
 )
 
-// launch is one command to run.
-type launch struct {
-	argv  []string
-	path  string // the program, as execve(2) shall get it
-	dir   string
-	env   []string
-	as    *account
-	out   *os.File
-	err   *os.File
-	group *cgroup.Group
-	// record is called with the new process before it runs its first
-	// instruction; when it fails, the process never runs.
-	record func(procid.Identity) error
-}
+// tagShell marks an entry of the keeper whose process is a shell that the
+// daemon added.
+const tagShell = "sh"
 
-// spawn starts a process in a session and control group of its own, with no
-// file but 0, 1 and 2. The caller holds the reaper's lock for forks.
-//
-// The process is held by ptrace(2) from its exec until it has its limits and
-// groups and is recorded; PTRACE_O_EXITKILL kills it when the daemon dies before
-// that. So nothing ever runs that no record names. Where tracing is forbidden
-// (Yama's ptrace_scope 3, some sandboxes) the process runs at once and the
-// groups and the record follow, which leaves a window of well under a millisecond.
-func (l *launch) spawn() (*procid.Process, error) {
-	type result struct {
-		p   *procid.Process
-		err error
+// run starts a command of the artifact as the task's user in its group, under
+// a key that names this start. errSpawnLost says that nothing runs under the key,
+// though something may be left of the try in the task's group.
+func (t *task) run(line, what, key string) (keeper.Entry, error) {
+	spec := &t.rec.Spec
+	wrap := func(err error) (keeper.Entry, error) { return keeper.Entry{}, fmt.Errorf("%s %q: %w", what, line, err) }
+	argv, shell, err := argvOf(line)
+	if err != nil {
+		return wrap(err)
 	}
-	ch := make(chan result, 1)
-	// A tracer is a thread, not a process: all steps must come from one.
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		p, err := l.spawnHeld(true)
-		if errors.Is(err, unix.EPERM) && p == nil {
-			// Tracing may be what is not permitted; if it is something else, the
-			// second try says so.
-			p, err = l.spawnHeld(false)
+	as, err := lookupAccount(spec.User)
+	if err != nil {
+		return keeper.Entry{}, err
+	}
+	if err := t.makeDirs(as); err != nil {
+		return keeper.Entry{}, err
+	}
+	s := keeper.Spec{Key: key, Argv: argv, Dir: spec.WorkPath, Env: fullEnv(spec.Env, as.home)}
+	if shell {
+		s.Tag = tagShell
+	}
+	if as.cred != nil {
+		s.As = &keeper.Credential{UID: as.cred.Uid, GID: as.cred.Gid, Groups: as.cred.Groups}
+	}
+	if s.Path, err = findProgram(argv[0], s.Dir, s.Env); err != nil {
+		return wrap(err)
+	}
+	if s.Stdout, err = openOutput(spec.Sandbox, "stdout"); err != nil {
+		return keeper.Entry{}, err
+	}
+	defer s.Stdout.Close()
+	if s.Stderr, err = openOutput(spec.Sandbox, "stderr"); err != nil {
+		return keeper.Entry{}, err
+	}
+	defer s.Stderr.Close()
+	if t.rec.Notes, err = t.group.Create(t.limits()); err != nil {
+		return keeper.Entry{}, err
+	}
+	if s.Cgroup, err = t.group.OpenForClone(); err != nil {
+		return keeper.Entry{}, err
+	}
+	if s.Cgroup != nil {
+		defer s.Cgroup.Close()
+	}
+	if s.Procs, err = t.group.OpenProcs(s.Cgroup != nil); err != nil {
+		return keeper.Entry{}, err
+	}
+	defer func() {
+		for _, f := range s.Procs {
+			f.Close()
 		}
-		ch <- result{p, err}
 	}()
-	r := <-ch
-	return r.p, r.err
-}
-
-func (l *launch) spawnHeld(hold bool) (*procid.Process, error) {
-	null, err := os.OpenFile(os.DevNull, os.O_RDONLY, 0)
-	if err != nil {
-		return nil, err
+	e, err := t.d.parent.spawn(t.ctx, &s)
+	if errors.Is(err, syscall.ENOEXEC) {
+		// A script without #!: a shell runs it itself, and so do we.
+		s.Argv, s.Path, s.Tag = append([]string{"/bin/sh", s.Path}, argv[1:]...), "/bin/sh", tagShell
+		e, err = t.d.parent.spawn(t.ctx, &s)
 	}
-	defer null.Close()
-	sys := &syscall.SysProcAttr{Setsid: true, Ptrace: hold, Credential: l.as.cred}
-	dir, err := l.group.OpenForClone()
-	if err != nil {
-		return nil, err
+	if errors.Is(err, errSpawnLost) {
+		return e, err
 	}
-	if dir != nil {
-		defer dir.Close()
-		sys.UseCgroupFD, sys.CgroupFD = true, int(dir.Fd())
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: the interpreter that its first line or its ELF header names is not on this agent", err)
 	}
-	pid, err := syscall.ForkExec(l.path, l.argv, &syscall.ProcAttr{
-		Dir: l.dir, Env: l.env, Files: []uintptr{null.Fd(), l.out.Fd(), l.err.Fd()}, Sys: sys,
-	})
-	if err != nil {
-		return nil, err
-	}
-	p, err := l.settle(pid, hold, dir != nil)
-	if err != nil {
-		if p != nil {
-			p.Close()
-		}
-		// Not collected yet, so the number cannot be another's.
-		_ = unix.Kill(pid, unix.SIGKILL)
-		_, _ = unix.Wait4(pid, nil, unix.WALL, nil)
-		return nil, err
-	}
-	return p, nil
-}
-
-// settle does everything that must come before the first instruction.
-func (l *launch) settle(pid int, held, cloned bool) (*procid.Process, error) {
-	if held {
-		var ws unix.WaitStatus
-		for {
-			_, err := unix.Wait4(pid, &ws, unix.WALL, nil)
-			if errors.Is(err, unix.EINTR) {
-				continue
-			}
-			if err != nil {
-				return nil, fmt.Errorf("wait for the exec: %w", err)
-			}
-			break
-		}
-		if !ws.Stopped() {
-			return nil, errors.New("the process was killed while it started")
-		}
-		if err := unix.PtraceSetOptions(pid, unix.PTRACE_O_EXITKILL); err != nil {
-			return nil, fmt.Errorf("hold the process: %w", err)
-		}
-	}
-	p, err := procid.OpenPid(pid)
-	if err != nil {
-		return nil, err
-	}
-	join := l.group.Add
-	if cloned {
-		join = l.group.AddCloned
-	}
-	if err := join(pid); err != nil {
-		return p, err
-	}
-	if err := failpoint.Inject("processdaemon/spawned"); err != nil {
-		return p, err
-	}
-	if err := l.record(p.Identity()); err != nil {
-		return p, err
-	}
-	if err := failpoint.Inject("processdaemon/recorded"); err != nil {
-		return p, err
-	}
-	if held {
-		if err := unix.PtraceDetach(pid); err != nil && !errors.Is(err, unix.ESRCH) {
-			return p, fmt.Errorf("let the process run: %w", err)
-		}
-	}
-	return p, nil
-}
-
-// setRlimits gives the daemon the limits that its processes are to inherit,
-// so that they do not depend on how it was started: 65536 files (databases ask
-// for it) as far as the hard limit goes, and no core files in the sandbox.
-// prlimit(2) on the held process would need CAP_SYS_RESOURCE for other users.
-func setRlimits() error {
-	const files = 65536
-	var l syscall.Rlimit
-	err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l)
-	if err == nil {
-		l.Cur = min(files, l.Max)
-		// Through package syscall, which otherwise gives children back the limit
-		// that this program was started with.
-		err = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l)
-	}
-	var core syscall.Rlimit
-	if err == nil {
-		err = syscall.Getrlimit(syscall.RLIMIT_CORE, &core)
+	if errors.Is(err, fs.ErrPermission) && as.cred != nil {
+		err = fmt.Errorf("%w: user %q may not enter workPath %s or run the file", err, spec.User, spec.WorkPath)
 	}
 	if err == nil {
-		core.Cur = 0
-		err = syscall.Setrlimit(syscall.RLIMIT_CORE, &core)
+		err = failpoint.Inject("processdaemon/spawned")
 	}
 	if err != nil {
-		return fmt.Errorf("set resource limits: %w", err)
+		return wrap(err)
 	}
-	return nil
+	t.group.Lead(e.ID)
+	return e, nil
+}
+
+func (t *task) limits() cgroup.Limits {
+	l := &t.rec.Spec.Limits
+	return cgroup.Limits{CPUs: l.CPUs, MemoryBytes: int64(l.MemMB * (1 << 20))}
 }
 
 // closeInherited keeps the files that whoever started the daemon left open

@@ -36,6 +36,14 @@ type record struct {
 	BootID  string         `json:"bootID"`
 	Created time.Time      `json:"created"`
 
+	// Starts counts the commands that were issued; with the task's id it is the
+	// name of each for the keeper.
+	Starts uint64 `json:"starts,omitempty"`
+	// StartKey, MainKey and StopKey are the keeper's keys of the start command, the
+	// main process and the stop command. They are recorded before these are started.
+	StartKey string `json:"startKey,omitempty"`
+	MainKey  string `json:"mainKey,omitempty"`
+	StopKey  string `json:"stopKey,omitempty"`
 	// Command is the start command of a task with a pid file.
 	Command procid.Identity `json:"command,omitzero"`
 	// CommandUnseen says that no daemon saw how the start command ended.

@@ -25,6 +25,7 @@ type task struct {
 	// These never change.
 	hash       string
 	id         string
+	hashedID   string
 	owner      string
 	sandbox    string
 	leased     bool
@@ -39,7 +40,7 @@ type task struct {
 	// Only the loop touches these.
 	rec           *record
 	main          *procid.Process
-	saved         bool // the next state is in the record on disk already
+	watching      bool // the end of the main process will be told
 	cancelPrepare context.CancelFunc
 	prepareDone   chan struct{} // closed when no preparation works on the disk any more
 	deadline      *time.Timer
@@ -79,7 +80,7 @@ const (
 func (d *Daemon) newTask(r *record) *task {
 	ctx, cancel := context.WithCancel(d.ctx)
 	t := &task{
-		d: d, rec: r, hash: r.Hash, id: r.Spec.ID, owner: r.Spec.Owner, sandbox: r.Spec.Sandbox,
+		d: d, rec: r, hash: r.Hash, id: r.Spec.ID, hashedID: shortHash(r.Spec.ID), owner: r.Spec.Owner, sandbox: r.Spec.Sandbox,
 		leased: r.Spec.Leased, hasStopCmd: r.Spec.StopCmd != "",
 		log:  d.log.With("task", r.Spec.ID, "process", r.Spec.Name),
 		mail: make(chan message, 16), done: make(chan struct{}), changed: make(chan struct{}), ctx: ctx, cancel: cancel,
@@ -235,6 +236,7 @@ func (t *task) note(from, next protocol.State, m message) bool {
 	switch m.ev {
 	case evStart:
 		r.StartBy = now + int64(t.d.opts.StartTimeout)
+		r.StartKey = t.newKey()
 	case evPrepared:
 		for i := range r.Spec.URIs {
 			r.Spec.URIs[i].Password = ""
@@ -272,6 +274,9 @@ func (t *task) note(from, next protocol.State, m message) bool {
 	default:
 		// The others bring nothing.
 	}
+	if next == stopping && from != stopping {
+		r.StopKey = t.newKey()
+	}
 	if next == killing {
 		r.KillAgainAt = now + int64(killAgain)
 	}
@@ -279,6 +284,12 @@ func (t *task) note(from, next protocol.State, m message) bool {
 		r.FinishedAt = time.Now().UTC()
 	}
 	return true
+}
+
+// newKey names the next command for the keeper.
+func (t *task) newKey() string {
+	t.rec.Starts++
+	return fmt.Sprintf("%s.%d", t.hashedID, t.rec.Starts)
 }
 
 // noteStop records the deadlines of an end. A later request can only bring
@@ -313,11 +324,6 @@ func describeExit(e protocol.Exit) string {
 // save makes the record durable against crashes and shows the new status.
 func (t *task) save() error {
 	t.rec.Version++
-	if t.saved {
-		t.saved = false
-		t.show()
-		return nil
-	}
 	err := t.d.store.save(t.rec, false)
 	t.show()
 	return err
@@ -352,7 +358,7 @@ func (t *task) look() {
 // empty tells whether nothing runs and nothing is to be learned any more: while
 // the end of the main process is still on its way to the loop, it is not.
 func (t *task) empty() bool {
-	if t.main != nil && t.rec.Exit == nil {
+	if t.watching && t.rec.Exit == nil {
 		return false
 	}
 	empty, err := t.group.Empty()
@@ -391,46 +397,55 @@ func (t *task) watchStatus() (protocol.Status, <-chan struct{}) {
 	return t.shown, t.changed
 }
 
-// watchMain waits beside the loop for the end of the main process.
-func (t *task) watchMain(p *procid.Process) {
-	t.main = p
-	id := p.Identity()
-	t.d.kids.track(id.Pid)
-	t.work.Go(func() {
-		defer t.d.kids.untrack(id.Pid)
-		if p.Wait(t.ctx) != nil {
-			return
-		}
-		exit := protocol.Exit{}
-		if st, err := p.Reap(); err == nil {
-			exit = protocol.Exit{Known: true, Code: st.Code, Signal: st.Signal}
-			exit.OOMKilled = st.Signal == int(syscall.SIGKILL) && t.group.OOMKills() > 0
-		}
+// watchMain waits beside the loop for the end of the recorded main process.
+// One that is gone already has its end told all the same.
+func (t *task) watchMain() {
+	id, key := t.rec.Main, t.rec.MainKey
+	p, err := procid.Open(id)
+	if err != nil && !errors.Is(err, procid.ErrGone) {
+		t.log.Error("the main process cannot be watched; it counts as gone", "pid", id.Pid, "err", err)
+	}
+	t.main, t.watching = p, true
+	t.awaitEnd(key, p, id, func(exit protocol.Exit) {
+		exit.OOMKilled = exit.Signal == int(syscall.SIGKILL) && t.group.OOMKills() > 0
 		t.post(message{ev: evMainExited, who: id, exit: exit})
 	})
 }
 
 // watchCommand waits beside the loop for the end of a start or stop command.
-func (t *task) watchCommand(p *procid.Process, ok, failed event, what string) {
-	pid := p.Identity().Pid
-	t.d.kids.track(pid)
-	t.work.Go(func() {
-		defer t.d.kids.untrack(pid)
-		defer p.Close()
-		if p.Wait(t.ctx) != nil {
-			return
+func (t *task) watchCommand(key string, id procid.Identity, ok, failed event, what string) {
+	p, err := procid.Open(id)
+	if err != nil && !errors.Is(err, procid.ErrGone) {
+		t.log.Error("a command cannot be watched; it counts as gone", "pid", id.Pid, "err", err)
+	}
+	name := t.rec.Spec.Name
+	t.awaitEnd(key, p, id, func(exit protocol.Exit) {
+		if p != nil {
+			p.Close()
 		}
-		st, err := p.Reap()
 		switch {
-		case err != nil:
-			// Started by an earlier daemon, so nobody can know. What counts is
-			// whether the process lives, and that is looked at next.
+		case !exit.Known:
+			// What counts is whether the process lives, and that is looked at next.
 			t.post(message{ev: ok, unseen: true})
-		case st.Code == 0 && st.Signal == 0:
+		case exit.Code == 0 && exit.Signal == 0:
 			t.post(message{ev: ok})
 		default:
-			exit := protocol.Exit{Known: true, Code: st.Code, Signal: st.Signal}
-			t.post(message{ev: failed, failure: fmt.Sprintf("process %q: %s: %s%s", t.rec.Spec.Name, what, describeExit(exit), t.lastWords())})
+			t.post(message{ev: failed, failure: fmt.Sprintf("process %q: %s: %s%s", name, what, describeExit(exit), t.lastWords())})
+		}
+	})
+}
+
+// awaitEnd tells how a process ended, unless the daemon ends before.
+func (t *task) awaitEnd(key string, p *procid.Process, id procid.Identity, tell func(protocol.Exit)) {
+	t.d.kids.track(id.Pid)
+	t.work.Go(func() {
+		defer t.d.kids.untrack(id.Pid)
+		if p != nil && p.Wait(t.ctx) != nil {
+			return
+		}
+		exit := t.d.parent.outcome(t.ctx, key, id, p)
+		if t.ctx.Err() == nil {
+			tell(exit)
 		}
 	})
 }

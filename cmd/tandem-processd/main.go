@@ -21,6 +21,7 @@ import (
 	"tandem/internal/version"
 	"tandem/processdaemon"
 	"tandem/processdaemon/client"
+	"tandem/processdaemon/keeper"
 )
 
 // The exit codes.
@@ -30,7 +31,12 @@ const (
 	exitUsage   = 2
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	if keeper.Asked() {
+		os.Exit(keeper.Main())
+	}
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
 
 type options struct {
 	dataDir, socket, workspace, group, dockerHost string

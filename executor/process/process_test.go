@@ -20,9 +20,15 @@ import (
 	"tandem/internal/journal"
 	"tandem/internal/unixhttp"
 	"tandem/processdaemon"
+	"tandem/processdaemon/keeper"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if keeper.Asked() {
+		os.Exit(keeper.Main())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // host is an agent's daemon in this process, which a test can take away and bring back.
 type host struct {

@@ -117,6 +117,32 @@ func (g *Group) OpenForClone() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "cgroup"), nil
 }
 
+// OpenProcs opens the files that take a process into the group when its number
+// is written to them, in every hierarchy where the group exists, for a process
+// that knows nothing of groups. cloned is as for AddCloned.
+func (g *Group) OpenProcs(cloned bool) (files []*os.File, err error) {
+	if g.tree.mode == ModeSession {
+		return nil, nil
+	}
+	for _, h := range g.tree.hierarchies() {
+		if cloned && h == g.tree.track {
+			continue
+		}
+		f, err := os.OpenFile(filepath.Join(g.dir(h), "cgroup.procs"), os.O_WRONLY, 0)
+		if errors.Is(err, fs.ErrNotExist) && h != g.tree.track {
+			continue
+		}
+		if err != nil {
+			for _, f := range files {
+				f.Close()
+			}
+			return nil, fmt.Errorf("open cgroup: %w", err)
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
 // Add moves a process into the group, in every hierarchy where the group exists.
 func (g *Group) Add(pid int) error { return g.add(pid, false) }
 

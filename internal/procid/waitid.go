@@ -20,7 +20,10 @@ type siginfo struct {
 
 // The codes of a SIGCHLD (sigaction(2)).
 const (
-	cldExited = 1
+	cldExited  = 1
+	cldDumped  = 3
+	cldTrapped = 4
+	cldStopped = 5
 )
 
 func (s *siginfo) outcome() Status {
@@ -29,6 +32,9 @@ func (s *siginfo) outcome() Status {
 	}
 	return Status{Signal: int(s.status)}
 }
+
+// ended tells an end from a stop.
+func (s *siginfo) ended() bool { return s.code >= cldExited && s.code <= cldDumped }
 
 func waitid(idType, id int, info *siginfo, options int) error {
 	for {
@@ -55,7 +61,49 @@ func PeekZombie() (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("waitid: %w", err)
 	}
+	if !info.ended() {
+		// A traced child that stands still is shown whatever one asks for, and
+		// hides those behind it for the moment.
+		return 0, nil
+	}
 	return int(info.pid), nil
+}
+
+// PeekEnd tells how an ended child ended without collecting it. done is false
+// while it runs and when the caller has no such child.
+func PeekEnd(pid int) (st Status, done bool, err error) {
+	var info siginfo
+	err = waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT)
+	switch {
+	case errors.Is(err, unix.ECHILD):
+		return Status{}, false, nil
+	case err != nil:
+		return Status{}, false, fmt.Errorf("waitid pid %d: %w", pid, err)
+	case info.pid == 0, !info.ended():
+		return Status{}, false, nil
+	}
+	return info.outcome(), true, nil
+}
+
+// IsChild tells whether the caller has a child of this number, ended or not.
+func IsChild(pid int) bool {
+	var info siginfo
+	return waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT) == nil
+}
+
+// AwaitTrap waits until a child that asked to be traced stands still after its
+// exec (ptrace(2), PTRACE_TRACEME), or returns ErrGone when it was killed before.
+// It collects nothing. Call it from the thread that forked.
+func AwaitTrap(pidfd int) error {
+	var info siginfo
+	err := waitid(unix.P_PIDFD, pidfd, &info, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT|unix.WALL)
+	switch {
+	case errors.Is(err, unix.ECHILD), err == nil && info.code != cldTrapped && info.code != cldStopped:
+		return fmt.Errorf("it was killed while it started: %w", ErrGone)
+	case err != nil:
+		return fmt.Errorf("wait for the exec: %w", err)
+	}
+	return nil
 }
 
 // ReapPid collects an ended child by number. It is for zombies only: those

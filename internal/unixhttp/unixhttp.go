@@ -173,6 +173,21 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return &conn{UnixConn: c, allowed: l.allowed(c)}, nil
 }
 
+// AcceptPeer returns the next connection of a permitted peer, for a protocol
+// other than HTTP. Those of others are closed without an answer.
+func (l *Listener) AcceptPeer() (*net.UnixConn, error) {
+	for {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		if l.allowed(c) {
+			return c, nil
+		}
+		c.Close()
+	}
+}
+
 // Close stops listening and removes the socket, unless another daemon has put
 // its own in the place.
 func (l *Listener) Close() error {

@@ -61,6 +61,17 @@ type Info struct {
 	// Tracking says how the processes of a task are held together, for people.
 	Tracking string `json:"tracking"`
 	Pid      int    `json:"pid"`
+	// Keeper is the process that is the parent of all others; nil when none runs.
+	Keeper *Keeper `json:"keeper,omitempty"`
+}
+
+// Keeper describes the daemon's keeper.
+type Keeper struct {
+	Pid int `json:"pid"`
+	// Version is that of its program, which may be older than the daemon's.
+	Version string `json:"version"`
+	// Processes is how many it was the parent of when it last said so.
+	Processes int `json:"processes"`
 }
 
 // Spec is a process task. All variables are expanded.

@@ -1,0 +1,166 @@
+package keeper
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"tandem/internal/failpoint"
+	"tandem/internal/procid"
+)
+
+// job is one start under way.
+type job struct {
+	spec   *Spec
+	files  []*os.File
+	askers []asker
+}
+
+// asker waits for a start.
+type asker struct {
+	v   *conversation
+	seq uint64
+}
+
+// spawner starts processes, one after the other, on a thread of its own: who
+// traces a process is a thread, not a program (ptrace(2)). It never ends, for
+// with the thread would end what it holds.
+func (k *Keeper) spawner() {
+	runtime.LockOSThread()
+	null, nullErr := os.OpenFile(os.DevNull, os.O_RDONLY, 0)
+	for range k.work {
+		for j := k.next(); j != nil; j = k.next() {
+			if nullErr != nil {
+				k.conclude(j, nil, nullErr)
+				continue
+			}
+			e, err := k.start(j.spec, null, true)
+			if errors.Is(err, errUntraced) {
+				e, err = k.start(j.spec, null, false)
+			}
+			k.conclude(j, e, err)
+		}
+	}
+}
+
+func (k *Keeper) next() *job {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.queue) == 0 {
+		return nil
+	}
+	j := k.queue[0]
+	k.queue = append(k.queue[:0], k.queue[1:]...)
+	return j
+}
+
+// conclude answers everybody who asked for a start.
+func (k *Keeper) conclude(j *job, e *Entry, err error) {
+	closeAll(j.files)
+	k.mu.Lock()
+	delete(k.starting, j.spec.Key)
+	// One that ended at once may have sent its signal before it was in the books.
+	k.reap()
+	a := k.about(e)
+	k.mu.Unlock()
+	_ = failpoint.Inject("keeper/started")
+	for _, to := range j.askers {
+		a.Seq = to.seq
+		to.v.answer(a, err)
+	}
+}
+
+// errUntraced says that tracing is forbidden here (Yama's ptrace_scope 3, some
+// sandboxes).
+var errUntraced = errors.New("processes cannot be traced here")
+
+// start starts a process in a session and control group of its own, with no
+// file but 0, 1 and 2.
+//
+// The process is held by ptrace(2) from its exec until it is in its groups and
+// recorded; PTRACE_O_EXITKILL kills it when the keeper dies before that. So
+// nothing ever runs that no record names. Where tracing is forbidden the process
+// runs at once and the record follows, after well under a millisecond.
+func (k *Keeper) start(s *Spec, null *os.File, hold bool) (*Entry, error) {
+	pidfd := -1
+	sys := &syscall.SysProcAttr{Setsid: true, Ptrace: hold, PidFD: &pidfd}
+	if s.As != nil {
+		sys.Credential = &syscall.Credential{Uid: s.As.UID, Gid: s.As.GID, Groups: s.As.Groups}
+	}
+	if s.Cgroup != nil {
+		sys.UseCgroupFD, sys.CgroupFD = true, int(s.Cgroup.Fd())
+	}
+	pid, err := syscall.ForkExec(s.Path, s.Argv, &syscall.ProcAttr{
+		Dir: s.Dir, Env: s.Env, Files: []uintptr{null.Fd(), s.Stdout.Fd(), s.Stderr.Fd()}, Sys: sys,
+	})
+	if err != nil {
+		if hold && errors.Is(err, unix.EPERM) {
+			// Tracing may be what is not permitted; if it is something else, the
+			// second try says so.
+			return nil, errUntraced
+		}
+		return nil, err
+	}
+	if pidfd < 0 {
+		// Linux before 5.2. The process is held, or a moment old: its number is its own.
+		_ = unix.Kill(pid, unix.SIGKILL)
+		return nil, errors.New("this kernel has no pidfd for a new process; Linux 5.4 is needed")
+	}
+	defer unix.Close(pidfd)
+	e, err := k.settle(s, pid, pidfd, hold)
+	if err != nil {
+		// By its handle, for it may have been killed, collected, and its number given away.
+		_ = unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0)
+	}
+	return e, err
+}
+
+// settle does everything that must come before the first instruction.
+func (k *Keeper) settle(s *Spec, pid, pidfd int, held bool) (*Entry, error) {
+	if held {
+		if err := procid.AwaitTrap(pidfd); err != nil {
+			return nil, err
+		}
+		if err := unix.PtraceSetOptions(pid, unix.PTRACE_O_EXITKILL); err != nil {
+			return nil, fmt.Errorf("hold the process: %w", err)
+		}
+	}
+	_ = failpoint.Inject("keeper/forked")
+	id, err := procid.Of(pid)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range s.Procs {
+		if _, err := f.WriteString(strconv.Itoa(pid)); err != nil && !errors.Is(err, unix.ESRCH) {
+			return nil, fmt.Errorf("add pid %d to cgroup: %w", pid, err)
+		}
+	}
+	if protected || s.OOMScoreAdj != 0 {
+		// It inherits the keeper's protection otherwise.
+		err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(strconv.Itoa(oomScore(s.OOMScoreAdj))), 0)
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
+			return nil, fmt.Errorf("set oom_score_adj: %w", err)
+		}
+	}
+	e := &Entry{Key: s.Key, ID: id, Tag: s.Tag}
+	if err := k.store.save(e); err != nil {
+		return nil, fmt.Errorf("record the process: %w; free disk space or mend the data directory", err)
+	}
+	_ = failpoint.Inject("keeper/recorded")
+	k.mu.Lock()
+	k.enter(e)
+	k.mu.Unlock()
+	if held {
+		if err := unix.PtraceDetach(pid); err != nil && !errors.Is(err, unix.ESRCH) {
+			// It is in the books and will be killed, so that its end is told like any other.
+			k.log("let pid %d run: %v", pid, err)
+			_ = unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0)
+		}
+	}
+	return e, nil
+}
