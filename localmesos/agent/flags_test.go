@@ -48,6 +48,17 @@ func TestFlagsAsMesosSpellsThem(t *testing.T) {
 	if f, _, err := parse(t, "--switch_user=false"); err != nil || f.SwitchUser {
 		t.Errorf("%v %v", f.SwitchUser, err)
 	}
+	f, _, err = parse(t, "--recover=cleanup", "--strict", "--authenticate_http_executors=true", "--executor_secret_key=/k", "--http_executor_domain_sockets",
+		"--domain-socket-location=/s", "--fetcher_cache_size=3MB", "--fetcher_cache_dir=/c", "--gc_delay=2days", "--gc_disk_headroom=0.25", "--disk_watch_interval=10secs")
+	if err != nil || f.Recover != RecoverCleanup || !f.Strict || !f.AuthenticateHTTPExecutors || f.JWTSecretKey != "/k" || !f.HTTPExecutorDomainSockets ||
+		f.DomainSocketLocation != "/s" || f.FetcherCacheSize != 3<<20 || f.FetcherCacheDir != "/c" || f.GCDelay != 48*time.Hour || f.GCDiskHeadroom != 0.25 ||
+		f.DiskWatchInterval != 10*time.Second {
+		t.Errorf("%+v %v", f, err)
+	}
+	f, _, err = parse(t, "--strict", "--no-strict", "--no-authenticate_http_executors", "--no-http_executor_domain_sockets", "--jwt-secret-key=/j")
+	if err != nil || f.Strict || f.AuthenticateHTTPExecutors || f.HTTPExecutorDomainSockets || f.JWTSecretKey != "/j" {
+		t.Errorf("%+v %v", f, err)
+	}
 	for _, bad := range []string{"--recovery_timeout=soon", "--port=x", "--no-such-flag", "--executor_environment_variables=[]"} {
 		if _, _, err := parse(t, bad); err == nil {
 			t.Errorf("%s is taken", bad)
@@ -59,13 +70,14 @@ func TestValidateNamesEverything(t *testing.T) {
 	t.Parallel()
 	f := DefaultFlags()
 	f.IP, f.Port, f.ExecutorReregistrationTimeout, f.RecoveryTimeout = "localhost", -1, time.Minute, 0
+	f.Recover, f.GCDiskHeadroom, f.GCDelay, f.FetcherCacheSize, f.AuthenticateHTTPExecutors = "never", 1.5, 0, -1, true
 	_, err := New(f)
-	for _, want := range []string{"master: missing", "work_dir: missing", `ip: "localhost"`, "port: -1", "is more than 15secs", "recovery_timeout: 0ns"} {
+	for _, want := range []string{"master: missing", `recover: "never"`, "gc_disk_headroom: 1.5", "gc_delay: 0ns", "fetcher_cache_size: -1", "jwt_secret_key: missing", "work_dir: missing", `ip: "localhost"`, "port: -1", "is more than 15secs", "recovery_timeout: 0ns"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v lacks %q", err, want)
 		}
 	}
-	for text, want := range map[string]string{"a:1": "http://a:1", "a": "http://a:5050", "http://a:1/x": "http://a:1", "zk://a/mesos": "", "ftp://a": "", ":5050": "", "::": ""} {
+	for text, want := range map[string]string{"a:1": "http://a:1", "a": "http://a:5050", "http://a:1/x": "http://a:1", "https://a:1": "https://a:1", "zk://a/mesos": "", "ftp://a": "", ":5050": "", "::": ""} {
 		f.Master = text
 		if got, err := f.masterURL(); got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q %v", text, got, err)

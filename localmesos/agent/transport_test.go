@@ -192,3 +192,49 @@ func TestTLSNeedsItsFiles(t *testing.T) {
 		}
 	}
 }
+
+// The command executor speaks by whatever the agent wants it to.
+func TestCommandExecutorByAllWays(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*Flags){
+		"token": func(f *Flags) { withKey(t, f) },
+		"socket": func(f *Flags) {
+			f.HTTPExecutorDomainSockets, f.DomainSocketLocation = true, filepath.Join(shortDir(t), "agent.sock")
+		},
+		"TLS": func(f *Flags) { f.SSL = ssltest.Certificate(t); withKey(t, f) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMaster(t)
+			f := testFlags(t, m)
+			change(&f)
+			f.ExecutorEnvironment = map[string]string{"AGENT_TEST_EXECUTOR": "command"}
+			a := startAgent(t, f)
+			waitRegistered(t, a)
+			tool := filepath.Join(t.TempDir(), "tool")
+			if err := os.WriteFile(tool, []byte("#!/bin/sh\nenv | grep -c -e TOKEN -e SSL_ -e DOMAIN_SOCKET\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			command, yes := "./tool", true
+			for _, id := range []string{"t1", "t2"} {
+				r := runOf(false, id, "", id)
+				r.Generated, r.Executor = true, mesos.ExecutorInfo{ExecutorID: mesos.ExecutorID{Value: id}, FrameworkID: &mesos.FrameworkID{Value: "f1"}}
+				r.Tasks[0].Executor, r.Tasks[0].Command = nil, &mesos.CommandInfo{Value: &command,
+					URIs: []mesos.CommandInfo_URI{{Value: tool, Executable: &yes, Cache: &yes}}}
+				m.run(r)
+				m.ack(m.update(id, mesos.TASK_STARTING))
+				m.ack(m.update(id, mesos.TASK_RUNNING))
+				u := m.update(id, mesos.TASK_FAILED) // by grep, which finds nothing
+				if text := fileWith(t, filepath.Join(sandboxOf(t, a, id), "stdout"), "\n"); text != "0\n" {
+					t.Errorf("the task sees what is the executor's: %s", text)
+				}
+				m.ack(u)
+			}
+			v := map[string]float64{}
+			a.loop.do(a.ctx, func() { v = a.metrics() })
+			if v["containerizer/fetcher/task_fetches_succeeded"] != 2 || v["containerizer/fetcher/cache_size_used_bytes"] < 10 {
+				t.Errorf("metrics: %v", v)
+			}
+		})
+	}
+}

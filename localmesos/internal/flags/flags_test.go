@@ -48,3 +48,21 @@ func TestNames(t *testing.T) {
 		t.Error(dir, d)
 	}
 }
+
+func TestBytes(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int64{"0B": 0, "1B": 1, "2GB": 2 << 30, "3KB": 3 << 10, "1025MB": 1025 << 20, "1TB": 1 << 40} {
+		got, err := ParseBytes(text)
+		if err != nil || got != want {
+			t.Errorf("%q: %d, %v", text, got, err)
+		}
+		if back := FormatBytes(want); back != text {
+			t.Errorf("%d is written %q, want %q", want, back, text)
+		}
+	}
+	for _, text := range []string{"", "1", "GB", "-1B", "1.5GB", "9999999999GB", "1 GB", "1gb"} {
+		if got, err := ParseBytes(text); err == nil {
+			t.Errorf("%q: %d", text, got)
+		}
+	}
+}
