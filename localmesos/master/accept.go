@@ -37,19 +37,23 @@ func (m *Master) accept(f *framework, c *scheduler.Call_Accept) {
 	// newTask and addExecutor take from what is free.
 	m.release(f, acc.agent, acc.role, acc.left)
 	for _, op := range c.Operations {
+		if err := validateOperation(op); err != nil {
+			m.refuseInvalid(f, op, err)
+			continue
+		}
 		switch op.Type {
 		case mesos.Offer_Operation_LAUNCH:
 			if op.ID != nil {
-				m.refuseTasks(f, op, mesos.REASON_TASK_INVALID)
-			} else if op.Launch != nil {
+				m.refuseTasks(f, op, "The `id` field cannot be set on LAUNCH operations")
+			} else {
 				for _, t := range op.Launch.TaskInfos {
 					m.launch(&acc, t)
 				}
 			}
 		case mesos.Offer_Operation_LAUNCH_GROUP:
 			if op.ID != nil {
-				m.refuseTasks(f, op, mesos.REASON_TASK_GROUP_INVALID)
-			} else if op.LaunchGroup != nil {
+				m.refuseTasks(f, op, "The `id` field cannot be set on LAUNCH_GROUP operations")
+			} else {
 				m.launchGroup(&acc, op.LaunchGroup)
 			}
 		case mesos.Offer_Operation_UNKNOWN:
@@ -115,10 +119,24 @@ func (m *Master) loseOperations(f *framework, operations []mesos.Offer_Operation
 	}
 }
 
-// refuseTasks answers for tasks of an operation that asks for feedback.
-func (m *Master) refuseTasks(f *framework, op mesos.Offer_Operation, reason mesos.TaskStatus_Reason) {
+// refuseInvalid answers for an operation that is wrong as a whole.
+func (m *Master) refuseInvalid(f *framework, op mesos.Offer_Operation, err error) {
+	switch op.Type {
+	case mesos.Offer_Operation_LAUNCH, mesos.Offer_Operation_LAUNCH_GROUP:
+		m.refuseTasks(f, op, err.Error())
+	default:
+		m.refuseOperation(f, op, "Operation attempted with invalid resources: "+err.Error())
+	}
+}
+
+// refuseTasks answers for all tasks of a launch.
+func (m *Master) refuseTasks(f *framework, op mesos.Offer_Operation, why string) {
+	reason := mesos.REASON_TASK_INVALID
+	if op.Type == mesos.Offer_Operation_LAUNCH_GROUP {
+		reason = mesos.REASON_TASK_GROUP_INVALID
+	}
 	for _, t := range tasksOf(op) {
-		m.tellTask(f, t, mesos.TASK_ERROR, reason, "The `id` field cannot be set on "+op.Type.String()+" operations")
+		m.tellTask(f, t, mesos.TASK_ERROR, reason, why)
 	}
 }
 

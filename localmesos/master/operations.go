@@ -23,38 +23,11 @@ func (m *Master) tellOperation(f *framework, s mesos.OperationStatus) {
 
 // unsupported says why an operation on an agent is refused.
 func unsupported(a *agent, op mesos.Offer_Operation) string {
-	if err := validateResources(operationResources(op)); err != nil {
-		return "Operation attempted with invalid resources: " + err.Error()
-	}
 	why := "it keeps no volumes and no disks of resource providers"
 	if op.Type == mesos.Offer_Operation_RESERVE || op.Type == mesos.Offer_Operation_UNRESERVE {
 		why = "it keeps no dynamic reservations; reserve statically, with --resources='cpus(role):1' of the agent"
 	}
 	return "Not supported on agent " + a.id + " (" + a.info.Hostname + ") because its master does not carry out " + op.Type.String() + ": " + why
-}
-
-// operationResources are all resources that an operation names.
-func operationResources(op mesos.Offer_Operation) []mesos.Resource {
-	var out []mesos.Resource
-	switch {
-	case op.Reserve != nil:
-		out = op.Reserve.Resources
-	case op.Unreserve != nil:
-		out = op.Unreserve.Resources
-	case op.Create != nil:
-		out = op.Create.Volumes
-	case op.Destroy != nil:
-		out = op.Destroy.Volumes
-	case op.GrowVolume != nil:
-		out = []mesos.Resource{op.GrowVolume.Volume, op.GrowVolume.Addition}
-	case op.ShrinkVolume != nil:
-		out = []mesos.Resource{op.ShrinkVolume.Volume}
-	case op.CreateDisk != nil:
-		out = []mesos.Resource{op.CreateDisk.Source}
-	case op.DestroyDisk != nil:
-		out = []mesos.Resource{op.DestroyDisk.Source}
-	}
-	return out
 }
 
 // countRefused counts an operation that is refused.

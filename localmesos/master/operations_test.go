@@ -79,7 +79,7 @@ func TestRefusedOperations(t *testing.T) {
 	// Resources that are none, and offers that are gone.
 	o = f.offer(t)
 	f.must(t, "ACCEPT", `"accept":{"offer_ids":[{"value":"`+o.ID.Value+`"}],"filters":{"refuse_seconds":0},"operations":[{"type":"RESERVE","reserve":{"resources":[{"name":"cpus","type":"SCALAR","scalar":{"value":-1}}]}}]}`)
-	if s := f.operation(t); s.GetMessage() != "Operation attempted with invalid resources: Invalid scalar resource 'cpus'" {
+	if s := f.operation(t); s.GetMessage() != "Operation attempted with invalid resources: Resource 'cpus:-1' is invalid: Invalid scalar resource: value <= 0" {
 		t.Error(s)
 	}
 	f.must(t, "ACCEPT", `"accept":{"offer_ids":[{"value":"`+o.ID.Value+`"}],"operations":[{"type":"CREATE","create":{"volumes":[]}}]}`)

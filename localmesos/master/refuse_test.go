@@ -1,6 +1,7 @@
 package master
 
 import (
+	"encoding/base64"
 	"strings"
 	"testing"
 
@@ -32,7 +33,7 @@ func TestRefusedTasks(t *testing.T) {
 		{"health check", "a", "", executorJSON("x") + `,"health_check":{"type":"TCP"}`, "Task uses invalid health check: Expecting 'tcp' to be set for TCP health check"},
 		{"check", "a", "", executorJSON("x") + `,"check":{"type":"HTTP","http":{"port":1,"path":"x"}}`, "Task uses invalid check: The path 'x' of HTTP check must start with '/'"},
 		{"grace", "a", "", executorJSON("x") + `,"kill_policy":{"grace_period":{"nanoseconds":-1}}`, "Task's 'kill_policy.grace_period' must be non-negative"},
-		{"negative", "a", "", executorJSON("x") + `,"resources":[{"name":"cpus","type":"SCALAR","scalar":{"value":-1}}]`, "Task uses invalid resources: Invalid scalar resource 'cpus'"},
+		{"negative", "a", "", executorJSON("x") + `,"resources":[{"name":"cpus","type":"SCALAR","scalar":{"value":-1}}]`, "Resource 'cpus:-1' is invalid: Invalid scalar resource: value <= 0"},
 		{"variable", "a", "", `,"command":{"value":"x","environment":{"variables":[{"name":"A"}]}}`, "Task's `CommandInfo` is invalid: Environment variable 'A'"},
 	} {
 		agent := c.agent
@@ -152,5 +153,51 @@ func TestStaleOffers(t *testing.T) {
 		f.must(t, "ACCEPT", `"accept":{"offer_ids":[{"value":"`+o.ID.Value+`"}],"operations":[{"type":"NO_SUCH_OPERATION"}],"filters":{"refuse_seconds":0}}`)
 		f.offer(t)
 		f.must(t, "TEARDOWN", "")
+	}
+}
+
+// TestResourcesThatAreNone: of a launch whose resources are no resources all tasks
+// are refused, and amounts beyond all bounds are more than there is.
+func TestResourcesThatAreNone(t *testing.T) {
+	t.Parallel()
+	m := startMaster(t, nil)
+	a := startAgent(t, m, nil)
+	f := subscribe(t, m, "", multiRole)
+	scalar := func(name, v string) string {
+		return `{"name":"` + name + `","type":"SCALAR","scalar":{"value":` + v + `}}`
+	}
+	ranges := func(list string) string {
+		return `{"name":"ports","type":"RANGES","ranges":{"range":[` + list + `]}}`
+	}
+	set := func(items string) string { return `{"name":"things","type":"SET","set":{"item":[` + items + `]}}` }
+	for resources, want := range map[string]string{
+		scalar("", "1"):                                                   "Resource ':1' is invalid: Empty resource name",
+		scalar("cpus", "-1"):                                              "Resource 'cpus:-1' is invalid: Invalid scalar resource: value <= 0",
+		scalar("cpus", "0.0001"):                                          "Resource 'cpus:0' is invalid: Invalid scalar resource: value <= 0",
+		`{"name":"cpus","type":"SCALAR"}`:                                 "Resource 'cpus:0' is invalid: Invalid scalar resource",
+		`{"name":"ports","type":"RANGES","scalar":{"value":1}}`:           "Invalid ranges resource",
+		`{"name":"a","type":"TEXT"}`:                                      "Unsupported resource type",
+		ranges(`{"begin":2,"end":1}`):                                     "Invalid ranges resource: begin > end",
+		ranges(`{"begin":31000,"end":31005},{"begin":31001,"end":31001}`): "Invalid ranges resource: overlapping ranges",
+		set(`"x","y","x"`):                                                "Invalid set resource: duplicated elements",
+		scalar("cpus", "1e300"):                                           "Total resources ",
+		scalar("cpus", "9223372036854776"):                                "Total resources ",
+	} {
+		f.launch(t, f.offer(t), taskJSON("bad", a.id, executorJSON("x")+`,"resources":[`+resources+`]`), taskJSON("beside", a.id, executorJSON("x")))
+		s := f.update(t, "bad")
+		if !strings.Contains(s.GetMessage(), want) || s.GetState() != mesos.TASK_ERROR || s.GetReason() != mesos.REASON_TASK_INVALID {
+			t.Errorf("%s: %s", resources, describe(s))
+		}
+		if want == "Total resources " {
+			// Only one task asks for too much; the other one runs, and ends here.
+			a.want(t, link.EventRun)
+			f.must(t, "ACKNOWLEDGE", `"acknowledge":{"agent_id":{"value":"`+a.id+`"},"task_id":{"value":"beside"},"uuid":"`+
+				base64.StdEncoding.EncodeToString(a.report(t, f.id, "x", "beside", mesos.TASK_FINISHED))+`"}`)
+			f.update(t, "beside")
+			continue
+		}
+		if s := f.update(t, "beside"); s.GetState() != mesos.TASK_ERROR || !strings.Contains(s.GetMessage(), want) {
+			t.Errorf("beside %s: %s", resources, describe(s))
+		}
 	}
 }

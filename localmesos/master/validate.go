@@ -2,7 +2,6 @@ package master
 
 import (
 	"fmt"
-	"math"
 	"strings"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
@@ -77,9 +76,6 @@ func (m *Master) validateTaskInfo(acc *acceptance, t mesos.TaskInfo) error {
 	if len(t.Resources) == 0 {
 		return mesosError("Task uses no resources")
 	}
-	if err := validateResources(t.Resources); err != nil {
-		return mesosError("Task uses invalid resources: " + err.Error())
-	}
 	if t.Command != nil {
 		if err := validateCommand(*t.Command); err != nil {
 			return mesosError("Task's `CommandInfo` is invalid: " + err.Error())
@@ -112,9 +108,6 @@ func (m *Master) validateExecutor(acc *acceptance, x mesos.ExecutorInfo) error {
 	}
 	if grace := x.ShutdownGracePeriod; grace != nil && grace.Nanoseconds < 0 {
 		return mesosError("ExecutorInfo's 'shutdown_grace_period' must be non-negative")
-	}
-	if err := validateResources(x.Resources); err != nil {
-		return mesosError("Executor uses invalid resources: " + err.Error())
 	}
 	if x.Command != nil {
 		if err := validateCommand(*x.Command); err != nil {
@@ -232,33 +225,6 @@ func validateID(id string) error {
 		return mesosError("'" + id + "' is disallowed")
 	case strings.ContainsFunc(id, func(c rune) bool { return c == '/' || c == '\\' || c < ' ' || c == 0x7f }):
 		return mesosError("'" + id + "' contains invalid characters")
-	}
-	return nil
-}
-
-func validateResources(resources []mesos.Resource) error {
-	for _, r := range resources {
-		if r.Name == "" {
-			return mesosError("Empty resource name")
-		}
-		var bad bool
-		switch r.GetType() {
-		case mesos.SCALAR:
-			v := r.GetScalar().GetValue()
-			bad = r.Scalar == nil || v < 0 || math.IsNaN(v) || math.IsInf(v, 0)
-		case mesos.RANGES:
-			bad = r.Ranges == nil
-			for _, x := range r.GetRanges().GetRange() {
-				bad = bad || x.Begin > x.End
-			}
-		case mesos.SET:
-			bad = r.Set == nil
-		default:
-			return mesosError("Unsupported resource type")
-		}
-		if bad {
-			return mesosError("Invalid " + strings.ToLower(r.GetType().String()) + " resource '" + r.Name + "'")
-		}
 	}
 	return nil
 }

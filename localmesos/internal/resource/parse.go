@@ -138,7 +138,7 @@ func parseValue(text string) (mesos.Value, error) {
 		return mesos.Value{Type: mesos.SET, Set: &mesos.Value_Set{Item: items}}, err
 	case number.MatchString(text):
 		v, err := strconv.ParseFloat(text, 64)
-		if err != nil || math.Abs(v) > math.MaxInt64/1000 {
+		if err != nil || math.Abs(v) > MaxScalar {
 			return mesos.Value{}, fmt.Errorf("number %q is too large", text)
 		}
 		return mesos.Value{Type: mesos.SCALAR, Scalar: &mesos.Value_Scalar{Value: v}}, nil

@@ -278,8 +278,18 @@ func hasValue(a, b mesos.Resource) bool {
 	return false
 }
 
-// fixed converts a scalar to thousandths, which is how Mesos counts.
-func fixed(v float64) int64 { return int64(math.Round(v * 1000)) }
+// MaxScalar is the largest amount that counts as itself: as a number of
+// megabytes an exabyte. Sums of thousands of such amounts do not overflow.
+const MaxScalar = 1e12
+
+// fixed converts a scalar to thousandths, which is how Mesos counts. What is
+// larger than any agent has counts as MaxScalar, and not as what an overflow makes of it.
+func fixed(v float64) int64 {
+	if math.IsNaN(v) {
+		return 0
+	}
+	return int64(math.Round(min(max(v, -MaxScalar), MaxScalar) * 1000))
+}
 
 func float(v int64) float64 { return float64(v/1000) + float64(v%1000)/1000 }
 
