@@ -34,6 +34,7 @@ type testAgent struct {
 	attempts      int
 	updates       []mesos.TaskStatus
 	tokens        []string
+	messages      []string
 	stream        chan []byte
 	end           chan struct{}
 }
@@ -58,6 +59,11 @@ func (a *testAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.subscribe(w, r, &call)
 	case executor.Call_UPDATE:
 		a.update(w, call.Update.Status)
+	case executor.Call_MESSAGE:
+		a.mu.Lock()
+		a.messages = append(a.messages, string(call.Message.Data))
+		a.mu.Unlock()
+		w.WriteHeader(http.StatusAccepted)
 	default:
 		w.WriteHeader(http.StatusAccepted)
 	}

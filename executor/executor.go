@@ -70,6 +70,8 @@ type Executor struct {
 
 	conn    connection
 	updates updates
+	// messages are those of the framework.
+	messages messages
 
 	tasks map[string]*task
 	order []*task
@@ -240,6 +242,8 @@ func (e *Executor) handle(m any) {
 		e.closed(m)
 	case sent:
 		e.sent(m)
+	case messageDone:
+		e.messageDone(m)
 	default:
 		e.log.Error("unknown message in the inbox", "type", fmt.Sprintf("%T", m))
 	}
@@ -267,7 +271,7 @@ func (e *Executor) agentEvent(ev *executor.Event) {
 			e.acknowledged(a.TaskID.Value, a.UUID)
 		}
 	case executor.Event_MESSAGE:
-		e.log.Info("message from the framework is not supported, ignored", "bytes", len(ev.GetMessage().GetData()))
+		e.message(ev.GetMessage().GetData())
 	case executor.Event_SHUTDOWN:
 		e.log.Info("the agent says SHUTDOWN", "grace", e.cfg.ShutdownGrace)
 		e.shutdown("killed because the agent shut the executor down", nil)

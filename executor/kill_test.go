@@ -377,7 +377,7 @@ func TestErrorEventEndsAllWithAnError(t *testing.T) {
 	})
 }
 
-func TestMessagesAndUnknownEventsAreIgnored(t *testing.T) {
+func TestForeignMessagesAndUnknownEventsAreIgnored(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(r *rig) {
 		r.agent.launch(taskInfo("a", 0))

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"tandem/api"
 	"tandem/executor/health"
 )
 
@@ -123,7 +125,18 @@ func (r *scripted) Wait(ctx context.Context, id string) (Exit, error) {
 	}
 }
 
-func (r *scripted) Signal(context.Context, string, os.Signal) error { return nil }
+func (r *scripted) Signal(_ context.Context, id string, sig os.Signal) error {
+	r.record("signal %s %v", id, sig)
+	return nil
+}
+
+func (r *scripted) UpdateResources(_ context.Context, id string, u api.ResourceUpdate) error {
+	r.record("update %s %v", id, u.Limits.CPUs)
+	if u.Limits.CPUs == 13 {
+		return errors.New("not thirteen")
+	}
+	return nil
+}
 
 func (r *scripted) Stop(ctx context.Context, id string, grace time.Duration) error {
 	r.record("stop %s %s", id, grace)

@@ -114,6 +114,8 @@ type task struct {
 	files   string
 	// network is the custom network, address what was asked for in it.
 	network, address string
+	// cpus is how many CPUs the container has for itself.
+	cpus int
 
 	// Guarded by Runtime.mu.
 

@@ -66,6 +66,12 @@ func (c *Client) Kill(ctx context.Context, id, signal string) error {
 		path: "/containers/" + id + "/kill", query: url.Values{"signal": {signal}}, timeout: quick}, nil)
 }
 
+// Update changes the resources of a container; what is 0 stays as it is.
+func (c *Client) Update(ctx context.Context, id string, r Resources) error {
+	return c.do(ctx, request{op: "update container " + short(id), method: http.MethodPost,
+		path: "/containers/" + id + "/update", body: r, timeout: quick}, nil)
+}
+
 // Remove kills a container if it runs, and deletes it with its anonymous volumes.
 func (c *Client) Remove(ctx context.Context, id string) error {
 	return c.do(ctx, request{op: "remove container " + short(id), method: http.MethodDelete,

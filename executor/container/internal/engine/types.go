@@ -48,6 +48,15 @@ type HostConfig struct {
 	LogConfig      LogConfig
 }
 
+// Resources are what Update can change.
+type Resources struct {
+	CPUShares  int64 `json:"CpuShares,omitempty"`
+	CPUPeriod  int64 `json:"CpuPeriod,omitempty"`
+	CPUQuota   int64 `json:"CpuQuota,omitempty"`
+	Memory     int64 `json:",omitempty"`
+	MemorySwap int64 `json:",omitempty"`
+}
+
 // Mount is a bind mount.
 type Mount struct {
 	Type     string

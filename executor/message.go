@@ -1,0 +1,217 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tandem/api"
+)
+
+// ResourceUpdater is a Runtime that can change what a running task may use.
+type ResourceUpdater interface {
+	// UpdateResources gives a running task other amounts, without a restart.
+	UpdateResources(ctx context.Context, taskID string, r api.ResourceUpdate) error
+}
+
+// Limits of the messages of the framework.
+const (
+	// messageLimit is the longest that one may take.
+	messageLimit = 30 * time.Second
+	// messageQueue is how many may wait for those before them.
+	messageQueue = 16
+	// messageMemory is how many answers are kept for those that are asked twice.
+	messageMemory = 64
+	// answerTries is how often an answer is sent that the agent does not take.
+	answerTries = 3
+)
+
+// messages are those of the framework, done one after another in their order,
+// by one worker beside the loop.
+type messages struct {
+	queue chan messageJob
+	// answers holds the latest ids, with nil while one is under way.
+	answers map[string]*api.MessageResult
+	order   []string
+}
+
+type messageJob struct {
+	result api.MessageResult
+	do     func(context.Context) error
+}
+
+// messageDone is the worker's report to the loop.
+type messageDone struct{ result api.MessageResult }
+
+// message takes the data of a MESSAGE. What is no message of ours is passed
+// over: another framework may have words of its own for its executors.
+func (e *Executor) message(data []byte) {
+	var m api.Message
+	if len(data) > api.MaxMessage || json.Unmarshal(data, &m) != nil || m.Version == "" {
+		e.log.Warn("message from the framework is not understood, ignored", "bytes", len(data))
+		return
+	}
+	q := &e.messages
+	if q.queue == nil {
+		q.queue, q.answers = make(chan messageJob, messageQueue), map[string]*api.MessageResult{}
+		e.workers.Go(e.doMessages)
+	}
+	result := api.MessageResult{Version: api.TaskSpecVersion, ID: m.ID, Type: m.Type}
+	if before, seen := q.answers[m.ID]; seen {
+		if before != nil {
+			e.enqueue(messageJob{result: *before})
+		}
+		return
+	}
+	do, err := e.plan(&m, &result)
+	if err != nil {
+		do = func(context.Context) error { return err }
+	}
+	if e.enqueue(messageJob{result: result, do: do}) && m.ID != "" {
+		q.answers[m.ID] = nil
+		if q.order = append(q.order, m.ID); len(q.order) > messageMemory {
+			delete(q.answers, q.order[0])
+			q.order = q.order[1:]
+		}
+	}
+}
+
+// enqueue hands a message to the worker; false when there are too many before it.
+// The framework then gets no answer and asks again.
+func (e *Executor) enqueue(j messageJob) bool {
+	select {
+	case e.messages.queue <- j:
+		return true
+	default:
+		e.log.Warn("too many messages from the framework, one is dropped", "id", j.result.ID)
+		return false
+	}
+}
+
+// plan finds out what a message asks for. What it returns runs beside the loop.
+func (e *Executor) plan(m *api.Message, result *api.MessageResult) (func(context.Context) error, error) {
+	if err := m.Check(); err != nil {
+		return nil, err
+	}
+	t, err := e.meant(m.Task)
+	if err != nil {
+		return nil, err
+	}
+	result.Task = t.id
+	if t.state != stateRunning || t.runtime == nil {
+		return nil, fmt.Errorf("task %q does not run (it is %s)", t.name(), t.state)
+	}
+	rt, id := t.runtime, t.id
+	switch m.Type {
+	case api.MessageSignal:
+		sig, err := parseSignal(m.Signal)
+		if err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context) error { return rt.Signal(ctx, id, sig) }, nil
+	case api.MessageResources:
+		u, ok := rt.(ResourceUpdater)
+		if !ok {
+			return nil, fmt.Errorf("task %q is a %s, whose resources cannot be changed while it runs", t.name(), t.spec.Kind)
+		}
+		resources := *m.Resources
+		return func(ctx context.Context) error { return u.UpdateResources(ctx, id, resources) }, nil
+	default:
+		return nil, fmt.Errorf("type %q of a message has no code", m.Type) // Check knows them
+	}
+}
+
+// meant finds the task that a message names.
+func (e *Executor) meant(name string) (*task, error) {
+	var found []*task
+	var names []string
+	for _, t := range e.order {
+		names = append(names, t.name())
+		if t.id == name || t.name() == name || name == "" {
+			found = append(found, t)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) == 0:
+		return nil, fmt.Errorf("task %q is not here; there are %s", name, strings.Join(names, ", "))
+	}
+	return nil, fmt.Errorf("which task is meant? name one of %s", strings.Join(names, ", "))
+}
+
+// parseSignal reads SIGHUP, HUP or 1; see signal(7).
+func parseSignal(s string) (syscall.Signal, error) {
+	if n, err := strconv.Atoi(s); err == nil && n > 0 && n <= 64 {
+		return syscall.Signal(n), nil
+	}
+	name := strings.ToUpper(s)
+	if !strings.HasPrefix(name, "SIG") {
+		name = "SIG" + name
+	}
+	if sig := unix.SignalNum(name); sig != 0 {
+		return sig, nil
+	}
+	return 0, fmt.Errorf("signal %q is unknown; use a name such as SIGHUP or a number from 1 to 64", s)
+}
+
+// doMessages is the worker.
+func (e *Executor) doMessages() {
+	for {
+		select {
+		case j := <-e.messages.queue:
+			e.doMessage(j)
+		case <-e.work.Done():
+			return
+		}
+	}
+}
+
+func (e *Executor) doMessage(j messageJob) {
+	if j.do != nil {
+		ctx, cancel := context.WithTimeout(e.work, messageLimit)
+		err := j.do(ctx)
+		cancel()
+		if err != nil {
+			j.result.Error = err.Error()
+		}
+		e.log.Info("message from the framework", "id", j.result.ID, "type", string(j.result.Type), "task", j.result.Task, "error", j.result.Error)
+		if !e.post(messageDone{j.result}) {
+			return
+		}
+	}
+	data, err := json.Marshal(j.result)
+	if err != nil {
+		e.log.Error("answer cannot be encoded", "error", err)
+		return
+	}
+	for try := 1; ; try++ {
+		err := e.opts.Link.Message(e.work, data)
+		if err == nil || errors.Is(err, context.Canceled) {
+			return
+		}
+		e.log.Warn("answer to a message not delivered", "id", j.result.ID, "error", err)
+		if try == answerTries {
+			return // it will be asked again
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-e.work.Done():
+			return
+		}
+	}
+}
+
+// messageDone keeps an answer for whoever asks again.
+func (e *Executor) messageDone(m messageDone) {
+	if _, known := e.messages.answers[m.result.ID]; known {
+		e.messages.answers[m.result.ID] = &m.result
+	}
+}

@@ -1,0 +1,114 @@
+package executor
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mesos/mesos-go/api/v1/lib/executor"
+
+	"tandem/api"
+)
+
+// say sends the text of a message and returns the answers to it.
+func (r *rig) say(text string) []api.MessageResult {
+	before := len(r.answers())
+	r.agent.send(&executor.Event{Type: executor.Event_MESSAGE, Message: &executor.Event_Message{Data: []byte(text)}})
+	r.pass(time.Second)
+	return r.answers()[before:]
+}
+
+func (r *rig) answers() []api.MessageResult {
+	r.agent.mu.Lock()
+	defer r.agent.mu.Unlock()
+	var out []api.MessageResult
+	for _, m := range r.agent.messages {
+		var x api.MessageResult
+		if err := json.Unmarshal([]byte(m), &x); err != nil {
+			x.Error = err.Error()
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// TestMessagesAreAnswered: each with its id and what came of it, and what is not
+// understood with a reason.
+func TestMessagesAreAnswered(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(r *rig) {
+		r.agent.launch(taskInfo("a", 0), taskInfo("b", 1))
+		r.settle()
+		for i, c := range []struct{ text, call, task, err string }{
+			{`"type":"signal","task":"a","signal":"HUP"`, "signal a hangup", "a", ""},
+			{`"type":"signal","task":"task-b","signal":"10"`, "signal b user defined signal 1", "b", ""},
+			{`"type":"resources","task":"a","resources":{"limits":{"cpus":2}}`, "update a 2", "a", ""},
+			{`"type":"resources","task":"a","resources":{"limits":{"cpus":13}}`, "update a 13", "a", "not thirteen"},
+			{`"type":"resources","task":"a","resources":{"limits":{"cpus":1},"requests":{"cpus":2}}`, "", "", "more than the limit"},
+			{`"type":"resources","task":"a","resources":{"limits":{"memMB":-1}}`, "", "", "no sensible amount"},
+			{`"type":"signal","task":"a","signal":"SIGNAL"`, "", "a", "is unknown"},
+			{`"type":"signal","task":"a"`, "", "", "signal is missing"},
+			{`"type":"signal","signal":"HUP"`, "", "", "which task is meant"},
+			{`"type":"signal","task":"z","signal":"HUP"`, "", "", "is not here; there are task-a, task-b"},
+			{`"type":"signals","task":"a"`, "", "", "did you mean signal"},
+		} {
+			id := fmt.Sprint("m", i)
+			got := r.say(`{"version":"tandem/v1","id":"` + id + `",` + c.text + `}`)
+			if len(got) != 1 || got[0].ID != id || got[0].Version != api.TaskSpecVersion || got[0].Task != c.task ||
+				(c.err == "") != (got[0].Error == "") || !strings.Contains(got[0].Error, c.err) {
+				t.Errorf("%s: %+v", c.text, got)
+			}
+			if c.call != "" && !r.runtime.has(c.call) {
+				t.Errorf("%s: no call %q in %v", c.text, c.call, r.runtime.called())
+			}
+		}
+		if got := r.say(`{"version":"tandem/v9","id":"x","type":"signal"}`); len(got) != 1 || !strings.Contains(got[0].Error, "version") {
+			t.Errorf("unknown version: %+v", got)
+		}
+		for _, foreign := range []string{"hello", `{"id":"x"}`, "[]", `{"version":"tandem/v1","id":"` + strings.Repeat("x", api.MaxMessage) + `"}`} {
+			if got := r.say(foreign); len(got) != 0 {
+				t.Errorf("%.20s: %+v", foreign, got)
+			}
+		}
+	})
+}
+
+// TestMessageIsDoneOnce: one that is sent again, because its answer was lost, is
+// answered again and not done again.
+func TestMessageIsDoneOnce(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(r *rig) {
+		r.agent.launch(taskInfo("a", 0))
+		r.settle()
+		const text = `{"version":"tandem/v1","id":"1","type":"signal","signal":"USR1"}`
+		first, second := r.say(text), r.say(text)
+		if len(first) != 1 || len(second) != 1 || first[0] != second[0] || first[0].Error != "" {
+			t.Errorf("%+v, then %+v", first, second)
+		}
+		n := 0
+		for _, c := range r.runtime.called() {
+			if strings.HasPrefix(c, "signal") {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("done %d times", n)
+		}
+	})
+}
+
+func TestMessageToATaskThatHasEnded(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(r *rig) {
+		r.agent.launch(taskInfo("a", 0), taskInfo("b", 1))
+		r.settle()
+		r.runtime.exit("a", Exit{Known: true})
+		r.pass(time.Second)
+		got := r.say(`{"version":"tandem/v1","id":"1","type":"signal","task":"a","signal":"USR1"}`)
+		if len(got) != 1 || !strings.Contains(got[0].Error, "does not run") {
+			t.Errorf("%+v", got)
+		}
+	})
+}
