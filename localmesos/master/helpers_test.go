@@ -3,10 +3,8 @@ package master
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -19,9 +17,7 @@ import (
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
 	"go.uber.org/goleak"
 
-	"tandem/localmesos/internal/resource"
 	"tandem/localmesos/internal/wire"
-	"tandem/localmesos/link"
 )
 
 func TestMain(m *testing.M) {
@@ -59,95 +55,6 @@ func startMaster(t *testing.T, change func(*Flags)) *Master {
 		m.Close()
 	})
 	return m
-}
-
-// checkBooks compares what is kept of resources with what tasks, executors and offers say.
-func checkBooks(t *testing.T, m *Master) {
-	t.Helper()
-	m.loop.do(func() {
-		for _, wrong := range audit(m) {
-			t.Error(wrong)
-		}
-	})
-}
-
-// audit returns what does not add up.
-func audit(m *Master) (wrong []string) {
-	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
-	held := map[*framework]map[string]resource.List{}
-	roles, shares := map[string]resource.Quantities{}, map[*framework]map[string]resource.Quantities{}
-	hold := func(f *framework, a *agent, role string, l resource.List) {
-		if l.Empty() {
-			return
-		}
-		if roles[role] == nil {
-			roles[role] = resource.Quantities{}
-		}
-		roles[role].Add(l)
-		if shares[f] == nil {
-			shares[f] = map[string]resource.Quantities{}
-		}
-		if shares[f][role] == nil {
-			shares[f][role] = resource.Quantities{}
-		}
-		shares[f][role].Add(l)
-		if held[f] == nil {
-			held[f] = map[string]resource.List{}
-		}
-		held[f][a.id] = held[f][a.id].Add(l...)
-	}
-	for _, a := range m.agents {
-		busy := m.usedOn(a)
-		for _, o := range a.offers {
-			busy = busy.Add(o.resources...)
-			hold(o.framework, a, o.role, o.resources)
-			if m.offers[o.id] != o || o.framework.offers[o.id] != o {
-				bad("offer %s is not known everywhere", o.id)
-			}
-		}
-		// Of one that came back smaller more may be used than there is.
-		if !a.shrunk && !a.free.Add(busy...).Equal(a.total) || a.shrunk && !a.total.Contains(a.free...) {
-			bad("agent %s: free %s and busy %s are not %s", a.id, a.free, busy, a.total)
-		}
-		for key, x := range a.executors {
-			f := m.frameworks[key.framework]
-			if f == nil {
-				bad("executor %v of no framework", key)
-				continue
-			}
-			hold(f, a, roleOf(x.info.Resources), x.resources)
-		}
-	}
-	for _, f := range m.frameworks {
-		for id, x := range f.tasks {
-			if !x.released {
-				hold(f, x.agent, x.role(), x.resources)
-			}
-			if m.agents[x.agentID] != x.agent {
-				bad("task %s is on an agent that is not there", id)
-			}
-		}
-		if !maps.EqualFunc(f.held, held[f], resource.List.Equal) {
-			bad("framework %s: holds %s, the books say %s", f.id, held[f], f.held)
-		}
-		if !maps.EqualFunc(withoutNothing(f.shares), withoutNothing(shares[f]), maps.Equal) {
-			bad("framework %s: has by role %v, the books say %v", f.id, shares[f], f.shares)
-		}
-		if f.state == frameworkRemoved || (f.state != frameworkConnected && len(f.offers) > 0) {
-			bad("framework %s in state %d holds %d offers", f.id, f.state, len(f.offers))
-		}
-	}
-	if !maps.EqualFunc(withoutNothing(m.shares.held), withoutNothing(roles), maps.Equal) {
-		bad("roles hold %v, the books say %v", roles, m.shares.held)
-	}
-	return wrong
-}
-
-// withoutNothing leaves out roles that hold ports only.
-func withoutNothing(roles map[string]resource.Quantities) map[string]resource.Quantities {
-	roles = maps.Clone(roles)
-	maps.DeleteFunc(roles, func(_ string, q resource.Quantities) bool { return len(q) == 0 })
-	return roles
 }
 
 // records reads a stream in the background.
@@ -422,117 +329,6 @@ func describe(s mesos.TaskStatus) string {
 	slices.Sort(parts[2:])
 	return strings.Join(parts, " ")
 }
-
-// fakeAgent speaks the private protocol.
-type fakeAgent struct {
-	*records[link.Event]
-	m  *Master
-	id string
-}
-
-// startAgent registers an agent; sub may be nil for a new one.
-func startAgent(t *testing.T, m *Master, sub *link.Subscribe) *fakeAgent {
-	t.Helper()
-	if sub == nil {
-		sub = &link.Subscribe{}
-	}
-	a := openAgent(t, m, *sub)
-	if a.status != http.StatusOK {
-		t.Fatalf("subscribe: %d %s", a.status, a.body)
-	}
-	a.id = a.want(t, link.EventRegistered).Registered.AgentID.Value
-	return a
-}
-
-// openAgent sends a registration and does not wait for the answer to it.
-func openAgent(t *testing.T, m *Master, sub link.Subscribe) *fakeAgent {
-	t.Helper()
-	if sub.AgentInfo.Hostname == "" || sub.AgentInfo.Resources == nil {
-		list, err := resource.Parse("cpus:4;mem:4096;disk:10240;ports:[31000-32000]", "*")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := int32(5051)
-		sub.AgentInfo.Resources = list
-		if sub.AgentInfo.Hostname == "" {
-			sub.AgentInfo.Hostname, sub.AgentInfo.Port = "127.0.0.1", &port
-		}
-	}
-	body, err := json.Marshal(sub)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &fakeAgent{m: m}
-	a.records = open(t, m.URL()+link.Path+"/subscribe", map[string]string{"Content-Type": "application/json"}, body, func(b []byte) link.Event {
-		var e link.Event
-		if err := json.Unmarshal(b, &e); err != nil {
-			t.Errorf("message %s: %v", b, err)
-		}
-		return e
-	})
-	return a
-}
-
-func (a *fakeAgent) want(t *testing.T, kind link.EventType) link.Event {
-	t.Helper()
-	return a.next(t, string(kind), func(e link.Event) bool { return e.Type == kind })
-}
-
-func (a *fakeAgent) call(t *testing.T, c link.Call) int {
-	t.Helper()
-	b, err := json.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	status, _ := post(t, a.m.URL()+link.Path+"/call", map[string]string{"Content-Type": "application/json", link.StreamHeader: a.header.Get(link.StreamHeader)}, string(b))
-	return status
-}
-
-// report sends an update of a task with an executor.
-func (a *fakeAgent) report(t *testing.T, framework, executor, task string, state mesos.TaskState) []byte {
-	t.Helper()
-	source, uuid, now := mesos.SOURCE_EXECUTOR, wire.UUIDBytes(), float64(time.Now().Unix())
-	status := a.call(t, link.Call{Type: link.CallUpdate, Update: &link.StatusUpdate{
-		FrameworkID: mesos.FrameworkID{Value: framework}, ExecutorID: executor, LatestState: state,
-		Status: mesos.TaskStatus{TaskID: mesos.TaskID{Value: task}, State: &state, Source: &source, UUID: uuid, Timestamp: &now,
-			AgentID: &mesos.AgentID{Value: a.id}, ExecutorID: &mesos.ExecutorID{Value: executor}},
-	}})
-	if status != http.StatusAccepted {
-		t.Fatalf("update: %d", status)
-	}
-	return uuid
-}
-
-// answerPings answers the master's pings until stop is called.
-func (a *fakeAgent) answerPings(t *testing.T) (stop func()) {
-	t.Helper()
-	quit, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-quit:
-				return
-			case <-time.After(5 * time.Millisecond):
-			}
-			a.mu.Lock()
-			i := slices.IndexFunc(a.events, func(e link.Event) bool { return e.Type == link.EventPing })
-			var n *uint64
-			if i >= 0 {
-				n = a.events[i].Ping
-				a.events = slices.Delete(a.events, i, i+1)
-			}
-			a.mu.Unlock()
-			if n != nil {
-				a.call(t, link.Call{Type: link.CallPong, PongFor: n})
-			}
-		}
-	}()
-	return func() { close(quit); <-done }
-}
-
-// vanish breaks the connection.
-func (a *fakeAgent) vanish() { a.cancel() }
 
 const (
 	someResources = `[{"name":"cpus","type":"SCALAR","scalar":{"value":0.1}},{"name":"mem","type":"SCALAR","scalar":{"value":32}}]`
