@@ -24,14 +24,6 @@ type faultCommand struct {
 	filters                []string
 }
 
-func texts[T ~string](list []T) []string {
-	out := make([]string, len(list))
-	for i, x := range list {
-		out[i] = string(x)
-	}
-	return out
-}
-
 // takePart is for faults whose first argument is a part. Executors are on agents;
 // the rest is on the master unless --on says otherwise.
 func takePart(f *fault.Fault, args []string) (string, error) {

@@ -25,7 +25,7 @@ const awayFlag = "restart_away"
 type process struct {
 	acting atomic.Bool
 	failed chan struct{}
-	away time.Duration
+	away   time.Duration
 	// powerOff ends all that an agent runs; nil for a master.
 	powerOff func() error
 	// url is where it listens: the next program listens there, too.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -147,7 +148,7 @@ func TestDelay(t *testing.T) {
 	f := s.add(t, Fault{Kind: Delay, Part: Scheduler, By: Duration(delay)})
 	began := time.Now()
 	for i := range 5 {
-		s.events <- fmt.Sprint(i)
+		s.events <- strconv.Itoa(i)
 	}
 	for i := range 5 {
 		line, err := a.ReadString('\n')

@@ -40,12 +40,12 @@ func (p *parser) condition(l *line) (condition, error) {
 	if err != nil {
 		return nil, err
 	}
-	make, ok := conditions[word]
+	parse, ok := conditions[word]
 	if !ok {
 		return nil, fmt.Errorf("%s: %w", l.verb, unknown("condition", word, Conditions()))
 	}
 	l.verb += " " + word
-	return make(p, l)
+	return parse(p, l)
 }
 
 // waitStep waits until a condition is true, expectStep looks whether it is, and
@@ -58,7 +58,7 @@ type (
 	expectStep struct{ c condition }
 	holdStep   struct {
 		c    condition
-		for_ time.Duration
+		long time.Duration
 	}
 )
 
@@ -101,7 +101,7 @@ func (p *parser) hold(l *line) (action, error) {
 }
 
 func (s *holdStep) run(ctx context.Context, r *runner) error {
-	end := time.Now().Add(s.for_)
+	end := time.Now().Add(s.long)
 	for time.Now().Before(end) {
 		problem, err := s.c.check(ctx, r)
 		if err != nil {

@@ -3,6 +3,7 @@ package scenario
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -206,7 +207,7 @@ func (f *framework) call(ctx context.Context, c *scheduler.Call) error {
 	c.FrameworkID = &mesos.FrameworkID{Value: f.id}
 	f.mu.Unlock()
 	if stream == "" {
-		return fmt.Errorf("the framework is not subscribed")
+		return errors.New("the framework is not subscribed")
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

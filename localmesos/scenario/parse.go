@@ -71,7 +71,7 @@ var verbs = map[string]func(*parser, *line) (action, error){
 func Verbs() []string { return slices.Sorted(maps.Keys(verbs)) }
 
 func (p *parser) line(words []string) (action, error) {
-	make, ok := verbs[words[0]]
+	parse, ok := verbs[words[0]]
 	if !ok {
 		return nil, unknown("step", words[0], Verbs())
 	}
@@ -80,7 +80,7 @@ func (p *parser) line(words []string) (action, error) {
 		return nil, fmt.Errorf(`%s: there is no cluster yet; begin with "cluster"`, words[0])
 	}
 	l := &line{verb: words[0], words: words[1:]}
-	do, err := make(p, l)
+	do, err := parse(p, l)
 	if err == nil && len(l.words) > 0 {
 		err = fmt.Errorf("%s: %q is not expected here", l.verb, l.words[0])
 	}
@@ -171,6 +171,8 @@ func (l *line) options(known ...string) (map[string]string, error) {
 	return out, errors.Join(errs...)
 }
 
+const nameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+
 // name takes a name of letters, digits, dots and dashes: it becomes part of paths.
 func (l *line) name(what string) (string, error) {
 	w, err := l.next(what)
@@ -179,7 +181,7 @@ func (l *line) name(what string) (string, error) {
 	}
 	const longest = 64
 	bad := strings.ContainsFunc(w, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.')
+		return !strings.ContainsRune(nameLetters, r)
 	})
 	if bad || len(w) > longest || strings.Trim(w, ".") == "" {
 		return "", l.errorf("%s %q is not a name; use letters, digits, - and _, at most %d", what, w, longest)

@@ -19,10 +19,10 @@ const patience = time.Minute
 
 // clusterStep starts master and agents.
 type clusterStep struct {
-	agents                                int
-	resources                             string
-	ping, reregister, executors, timeouts time.Duration
-	pings                                 int
+	agents                      int
+	resources                   string
+	ping, reregister, executors time.Duration
+	pings                       int
 }
 
 func (p *parser) cluster(l *line) (action, error) {
