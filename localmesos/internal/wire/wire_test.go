@@ -261,20 +261,23 @@ func FuzzDecodeCall(f *testing.F) {
 	f.Add([]byte(`{"type":"ACCEPT","accept":{"offer_ids":[{"value":"o"}],"operations":[{"type":"LAUNCH","launch":{"task_infos":[]}}]}}`))
 	f.Add([]byte(`{"type":"SUBSCRIBE","subscribe":{"framework_info":{"user":"u","name":"n","offer_filters":{"r":{}}}}}`))
 	f.Add([]byte("\x0a\x03\x0a\x01f\x10\x05"))
+	f.Add([]byte(`{"type":"UPDATE","executor_id":{"value":"x"},"framework_id":{"value":"f"},"update":{"status":{"task_id":{"value":"t"},"state":"TASK_RUNNING"}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, mt := range []MediaType{JSON, Protobuf} {
-			var call scheduler.Call
-			if _, err := Unmarshal(mt, data, &call); err != nil {
-				continue
+			readsBack := func(call, again proto.Message) {
+				if _, err := Unmarshal(mt, data, call); err != nil {
+					return
+				}
+				b, err := MarshalJSON(call)
+				if err != nil {
+					t.Fatalf("%v: %v", call, err)
+				}
+				if _, err := UnmarshalJSON(b, again); err != nil {
+					t.Fatalf("%s: %v", b, err)
+				}
 			}
-			b, err := MarshalJSON(&call)
-			if err != nil {
-				t.Fatalf("%v: %v", &call, err)
-			}
-			var again scheduler.Call
-			if _, err := UnmarshalJSON(b, &again); err != nil {
-				t.Fatalf("%s: %v", b, err)
-			}
+			readsBack(&scheduler.Call{}, &scheduler.Call{})
+			readsBack(&executor.Call{}, &executor.Call{})
 		}
 	})
 }
