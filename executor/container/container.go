@@ -124,9 +124,12 @@ type task struct {
 	// containerID is empty until the engine has made the container.
 	containerID string
 	// unsure is set when the engine may yet make the container without our knowing.
-	unsure   bool
-	stopping bool
-	run      *run
+	unsure bool
+	// sandboxed is set for a sandbox container, whose addresses are ips.
+	sandboxed bool
+	ips       []string
+	stopping  bool
+	run       *run
 }
 
 // run is a started container.

@@ -21,6 +21,7 @@ import (
 
 	"tandem/api"
 	"tandem/executor"
+	"tandem/executor/container/internal/pause"
 	"tandem/internal/journal"
 )
 
@@ -55,6 +56,10 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, "test image stays:", err)
 			code = 1
 		}
+	}
+	if name, _, err := pause.Image(); err == nil && noEngine == "" {
+		// It is not there when no test needed it, and stays when somebody uses it.
+		_, _ = docker.ImageRemove(ctx, name, image.RemoveOptions{PruneChildren: true})
 	}
 	docker.Close()
 	if err := goleak.Find(); err != nil && code == 0 {

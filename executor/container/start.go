@@ -131,10 +131,16 @@ func (r *Runtime) addresses(t *task, c *engine.Container) []string {
 		return []string{t.nodeIP}
 	}
 	if t.join != "" {
-		if n := r.started(t.join); n != nil {
-			return n.ips
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		switch o := r.tasks[t.join]; {
+		case o == nil:
+			return nil
+		case o.run != nil:
+			return o.run.ips
+		default:
+			return o.ips
 		}
-		return nil
 	}
 	var ips []string
 	for _, e := range c.NetworkSettings.Networks {

@@ -108,8 +108,11 @@ func (r *Runtime) Stop(ctx context.Context, taskID string, grace time.Duration) 
 // findRun is for a task whose start is not known to have happened, or failed
 // with an unknown outcome: it returns a run when the container runs after all.
 func (r *Runtime) findRun(ctx context.Context, t *task, id string, unsure bool) (*run, string, error) {
-	if id == "" && !unsure {
-		return nil, "", nil
+	r.mu.Lock()
+	sandboxed := t.sandboxed
+	r.mu.Unlock()
+	if id == "" && !unsure || sandboxed {
+		return nil, "", nil // a sandbox has nothing to end in order: Remove does it
 	}
 	c, err := find(ctx, r.engine, t.name, r.opt.Journal.Name(), t.id)
 	var foreign *foreignError

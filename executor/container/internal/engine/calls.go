@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -159,6 +160,13 @@ func (c *Client) Image(ctx context.Context, ref string) (*Image, error) {
 		return nil, err
 	}
 	return &out, nil
+}
+
+// Import makes an image of one layer, a tar archive.
+func (c *Client) Import(ctx context.Context, name string, layer io.Reader) error {
+	repo, tag, _ := strings.Cut(name, ":")
+	return c.do(ctx, request{op: "import image " + name, method: http.MethodPost, path: "/images/create",
+		query: url.Values{"fromSrc": {"-"}, "repo": {repo}, "tag": {tag}}, body: layer, timeout: slow}, nil)
 }
 
 // Pull fetches an image; tag may be a digest. auth is the value of the header
