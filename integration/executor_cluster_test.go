@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -215,10 +216,13 @@ func (c *cluster) take() (string, mesos.Offer, mesos.ExecutorInfo) {
 	eventually(c.t, 10*time.Second, "an offer", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if len(c.offers) == 0 {
+		// What an executor that has ended gives back is offered by itself, too.
+		i := slices.IndexFunc(c.offers, func(o mesos.Offer) bool { return cpusOf(o) >= 1 })
+		if i < 0 {
 			return false
 		}
-		offer, c.offers = c.offers[0], c.offers[1:]
+		offer = c.offers[i]
+		c.offers = slices.Delete(c.offers, i, i+1)
 		return true
 	})
 	command := fmt.Sprintf("exec %s --data-dir %s --processd-socket %s --publish-address 127.0.0.1 --log-level debug",
@@ -228,6 +232,15 @@ func (c *cluster) take() (string, mesos.Offer, mesos.ExecutorInfo) {
 		Type: mesos.ExecutorInfo_CUSTOM, ExecutorID: mesos.ExecutorID{Value: id}, FrameworkID: &mesos.FrameworkID{Value: c.FrameworkID()},
 		Command: &mesos.CommandInfo{Value: &command}, Resources: resources(0.1, 32, 16),
 	}
+}
+
+func cpusOf(o mesos.Offer) float64 {
+	for _, r := range o.Resources {
+		if r.Name == "cpus" && r.Scalar != nil {
+			return r.Scalar.Value
+		}
+	}
+	return 0
 }
 
 // resources are scalars of the role "*"; 0 leaves one out.
