@@ -76,7 +76,9 @@ func TestAgentMarkedGone(t *testing.T) {
 			if err := c.Wait(ctx); err != nil {
 				t.Fatal(err)
 			}
-			next := f.next("OFFERS of the next agent", func(e scheduler.Event) bool { return e.Type == scheduler.Event_OFFERS && e.Offers.Offers[0].AgentID != o.AgentID })
+			next := f.next("OFFERS of the next agent", func(e scheduler.Event) bool {
+				return e.Type == scheduler.Event_OFFERS && e.Offers.Offers[0].AgentID != o.AgentID
+			})
 			if next.Offers.Offers[0].Hostname != o.Hostname {
 				t.Errorf("%v", next)
 			}

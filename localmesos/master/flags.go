@@ -42,7 +42,8 @@ type Flags struct {
 	AgentPingTimeout     time.Duration
 	MaxAgentPingTimeouts int
 	// AgentReregisterTimeout (10 min) is how long the master waits, after its
-	// own restart, for the agents of its registry and for their frameworks.
+	// own restart, for the agents of its registry and for their frameworks, and
+	// for an agent whose connection broke.
 	AgentReregisterTimeout time.Duration
 	// AgentRemovalRateLimit is the least time between two agents that are given
 	// up because they do not answer or did not come back; 0 for no limit.
@@ -114,7 +115,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	set.StringVar(&f.Registry, "registry", f.Registry, "where agents are remembered: "+RegistryLog+" (in work_dir) or "+RegistryInMemory)
 	flags.DurationVar(set, &f.AgentPingTimeout, "agent_ping_timeout", "how long an agent may take to answer a ping")
 	set.IntVar(&f.MaxAgentPingTimeouts, "max_agent_ping_timeouts", f.MaxAgentPingTimeouts, "unanswered pings after which an agent is unreachable")
-	flags.DurationVar(set, &f.AgentReregisterTimeout, "agent_reregister_timeout", "how long known agents may take to come back after a restart of the master")
+	flags.DurationVar(set, &f.AgentReregisterTimeout, "agent_reregister_timeout", "how long known agents may take to come back after a restart of the master, or when their connection broke")
 	flags.DurationVar(set, &f.AllocationInterval, "allocation_interval", "time between two allocations")
 	set.Var((*countFlag)(&f.MaxCompletedFrameworks), "max_completed_frameworks", "completed frameworks to remember")
 	set.Var((*countFlag)(&f.MaxCompletedTasksPerFramework), "max_completed_tasks_per_framework", "completed tasks to remember for each framework")
