@@ -259,6 +259,33 @@ func TestUpdateStopsAtAnUnhealthyInstance(t *testing.T) {
 	}
 }
 
+// A task that is checked is not ready before its checks say so.
+func TestATaskIsReadyWhenItsChecksSaySo(t *testing.T) {
+	t.Parallel()
+	h := connected(t, 1)
+	h.apply(web(1, "", `"healthChecks":[{"type":"TCP","tcp":{"port":80}}],`))
+	h.running()
+	ready := func(want bool) {
+		t.Helper()
+		g := h.slot(0).Group
+		if g.ready() != want || (h.status().Ready == 1) != want {
+			t.Errorf("ready %v, want %v", g.ready(), want)
+		}
+	}
+	ready(false)
+	for i, healthy := range []bool{true, false, true} {
+		h.m.emit(mesos.Updated{Status: mesoslib.TaskStatus{
+			TaskID: mesoslib.TaskID{Value: h.slot(0).Group.Tasks[0].ID}, State: new(mesoslib.TASK_RUNNING), Healthy: &healthy, UUID: []byte{9, byte(i)},
+		}})
+		h.settle()
+		ready(healthy)
+	}
+	h.apply(web(1, "", `"healthChecks":[{"type":"REMOTE_TCP","tcp":{"port":80}}],`))
+	h.settle()
+	h.running()
+	ready(true)
+}
+
 func TestScaleKeepsRunningTaskgroups(t *testing.T) {
 	t.Parallel()
 	h := connected(t, 1)

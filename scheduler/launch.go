@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -226,7 +227,10 @@ func (l *loop) launch(p *plan, a *agent, d *placement.Decision, now time.Time) (
 			Resources:  l.resources(resources(spec.Requests), ports.Normalize()),
 			KillPolicy: mesos.KillPolicy(time.Duration(g.Grace) * time.Second), Data: data,
 		})
-		g.Tasks = append(g.Tasks, taskRecord{ID: id, Name: spec.Name, Kind: spec.Kind, State: mesoslib.TASK_STAGING, Ports: spec.Ports, Changed: now})
+		g.Tasks = append(g.Tasks, taskRecord{
+			ID: id, Name: spec.Name, Kind: spec.Kind, State: mesoslib.TASK_STAGING, Ports: spec.Ports, Changed: now,
+			Checked: slices.ContainsFunc(spec.HealthChecks, func(h api.HealthCheck) bool { return h.OnAgent() }),
+		})
 	}
 	return g, mesos.LaunchGroup(l.executor(g), infos), nil
 }

@@ -100,6 +100,9 @@ type taskRecord struct {
 	State   mesos.TaskState `json:"state"`
 	Reason  string          `json:"reason,omitempty"`
 	Message string          `json:"message,omitempty"`
+	// Checked tells that the executor makes health checks of it; Healthy is what
+	// they say, absent while that is not known.
+	Checked bool            `json:"checked,omitempty"`
 	Healthy *bool           `json:"healthy,omitempty"`
 	Ports   []api.TaskPort  `json:"ports,omitempty"`
 	Report  *api.TaskReport `json:"report,omitempty"`

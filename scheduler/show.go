@@ -78,13 +78,14 @@ func (l *loop) status(o *object) *wire.Status {
 	return st
 }
 
-// ready tells whether the taskgroup may be sent work: it runs, and no check says otherwise.
+// ready tells whether the taskgroup may be sent work: it runs, and all of its
+// tasks are healthy as far as they are checked.
 func (g *groupRecord) ready() bool {
 	if g.State != wire.Running {
 		return false
 	}
 	for i := range g.Tasks {
-		if h := g.Tasks[i].Healthy; h != nil && !*h {
+		if t := &g.Tasks[i]; t.Healthy == nil && t.Checked || t.Healthy != nil && !*t.Healthy {
 			return false
 		}
 	}

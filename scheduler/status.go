@@ -188,8 +188,11 @@ func (l *loop) updated(s *mesoslib.TaskStatus, now time.Time) {
 	case t.State == s.GetState() && (equalUUID(t.UUID, s.UUID) || len(s.UUID) == 0 && sameHealth(t, s)):
 		return // it came again; it is stored
 	}
-	before := sl.Group.State
+	before, health := sl.Group.State, t.Healthy
 	l.absorb(sl, t, s, now)
+	if t.State == mesoslib.TASK_RUNNING && t.Healthy != nil && (health == nil || *health != *t.Healthy) {
+		l.healthEvent(sl, t)
+	}
 	l.touched[sl.Owner] = true
 	l.saveSlot(sl)
 	if g := sl.Group; g.State != before {
@@ -266,6 +269,15 @@ func (l *loop) toldLate(s *mesoslib.TaskStatus, now time.Time) bool {
 		}
 	}
 	return false
+}
+
+// healthEvent tells people that a task has become healthy or is not any more.
+func (l *loop) healthEvent(sl *slot, t *taskRecord) {
+	if *t.Healthy {
+		l.event(sl.Owner, "info", "healthy", fmt.Sprintf("%s: %s is healthy", l.groupName(sl), t.Name))
+		return
+	}
+	l.event(sl.Owner, "warning", "unhealthy", fmt.Sprintf("%s: %s is not healthy%s", l.groupName(sl), t.Name, suffix(t.Message)))
 }
 
 func sameHealth(t *taskRecord, s *mesoslib.TaskStatus) bool {

@@ -175,6 +175,9 @@ func (a *app) describeTask(g wire.Taskgroup, t wire.Task, indent string) {
 	if r == nil {
 		return
 	}
+	for _, c := range r.Checks {
+		line("Check", "%s", checkText(c))
+	}
 	if r.Pid > 0 {
 		line("Pid", "%d on %s", r.Pid, g.Agent)
 	}
@@ -254,4 +257,16 @@ func when(t time.Time) string {
 		return ""
 	}
 	return t.Local().Format("2006-01-02 15:04:05") + " (" + since(time.Since(t)) + " ago)"
+}
+
+// checkText says what is known by one check, such as "TCP (liveness): healthy".
+func checkText(c api.CheckReport) string {
+	state := "nothing known yet"
+	switch {
+	case c.Healthy != nil && *c.Healthy:
+		state = "healthy"
+	case c.Healthy != nil:
+		state = "unhealthy: " + c.Message
+	}
+	return fmt.Sprintf("%s (%s): %s", c.Type, c.Probe, state)
 }

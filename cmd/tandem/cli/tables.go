@@ -26,7 +26,7 @@ var columns = map[string]string{
 	"service":     "NAMESPACE NAME PORTS AGE",
 	"declared":    "NAMESPACE NAME AGE",
 	kindTaskgroup: "NAMESPACE NAME STATE READY AGENT PORTS RESTARTS AGE MESSAGE | IP ID",
-	kindTask:      "NAMESPACE TASKGROUP NAME KIND STATE AGENT PORTS AGE MESSAGE | PID CONTAINER EXIT ID",
+	kindTask:      "NAMESPACE TASKGROUP NAME KIND STATE HEALTH AGENT PORTS AGE MESSAGE | PID CONTAINER EXIT ID",
 	kindAgent:     "HOSTNAME STATE CPUS MEMORY DISK PORTS TASKGROUPS ATTRIBUTES | ID",
 }
 
@@ -162,10 +162,21 @@ func taskRow(g wire.Taskgroup, t wire.Task, now time.Time) row {
 		}
 	}
 	return row{t.ID, []term.Cell{
-		term.Text(g.Namespace), term.Text(g.Name), term.Text(t.Name), term.Text(string(t.Kind)), stateCell(t.State), term.Text(g.Agent),
+		term.Text(g.Namespace), term.Text(g.Name), term.Text(t.Name), term.Text(string(t.Kind)), stateCell(t.State), healthCell(t), term.Text(g.Agent),
 		term.Text(strings.Join(portTexts(t), ",")), age(g.Created, now), {Text: t.Message, Style: term.Dim},
 		term.Text(pid), term.Text(container), term.Text(exitCode), term.Text(t.ID),
 	}}
+}
+
+// healthCell is what the checks of a running task say, "-" when it has none or they have not said anything.
+func healthCell(t wire.Task) term.Cell {
+	switch {
+	case t.Healthy == nil, stateStyle(t.State) == term.Dim:
+		return term.Cell{Text: "-", Style: term.Dim}
+	case *t.Healthy:
+		return term.Cell{Text: "healthy", Style: term.Good}
+	}
+	return term.Cell{Text: "unhealthy", Style: term.Bad}
 }
 
 // portTexts renders ports as name:number, by the number that others reach them by.
