@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -64,16 +65,16 @@ func (m *Message) Check() error {
 	case m.Version != TaskSpecVersion:
 		return fmt.Errorf("version %q of a message is unknown, this executor understands %s", clip(m.Version), TaskSpecVersion)
 	case m.ID == "" || len(m.ID) > 128:
-		return fmt.Errorf("id of a message must have 1 to 128 characters")
+		return errors.New("id of a message must have 1 to 128 characters")
 	}
 	switch m.Type {
 	case MessageSignal:
 		if m.Signal == "" {
-			return fmt.Errorf("signal is missing; name one, such as SIGHUP")
+			return errors.New("signal is missing; name one, such as SIGHUP")
 		}
 	case MessageResources:
 		if m.Resources == nil {
-			return fmt.Errorf("resources are missing")
+			return errors.New("resources are missing")
 		}
 		return m.Resources.check()
 	default:

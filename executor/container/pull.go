@@ -118,7 +118,9 @@ func (p *pull) run(ctx context.Context) (int64, error) {
 			l := layers[line.ID]
 			layers[line.ID] = layer{l.total, l.total}
 		case "Pull complete", "Already exists":
-			layers[line.ID] = layers[line.ID] // it counts, whatever was seen of it
+			if _, seen := layers[line.ID]; !seen {
+				layers[line.ID] = layer{} // it counts, too
+			}
 			done[line.ID] = true
 		}
 		var total int64

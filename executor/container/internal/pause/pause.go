@@ -45,7 +45,7 @@ var amd64 = []byte{
 	0xeb, 0xf7, // jmp back to mov eax, 34
 }
 
-// arm64: the same with ppoll(NULL, 0, NULL, NULL, 0) for pause, which it lacks.
+// arm64: the same with an endless ppoll(2) for pause, which it lacks.
 var arm64 = []uint32{
 	0xd28010c8, // mov x8, 134
 	0xd2800220, // mov x0, 17
