@@ -15,6 +15,9 @@ import (
 type subscriber struct {
 	stream    *wire.Stream
 	heartbeat *timer
+	// greeted tells that the state was sent; early is what happened before.
+	greeted bool
+	early   [][]byte
 }
 
 // A subscriber that is further behind than this is disconnected. Its state is
@@ -28,26 +31,44 @@ const (
 func (m *Master) serveEvents(w http.ResponseWriter, r *http.Request, mt wire.MediaType) {
 	s := &subscriber{stream: wire.NewStream(mt)}
 	s.stream.Limit(maxSubscriberEvents, maxSubscriberBytes)
-	if !m.loop.do(func() { m.addSubscriber(s) }) {
+	var state *apimaster.Response_GetState
+	if !m.loop.do(func() { state = m.addSubscriber(s) }) {
 		wire.Text(w, http.StatusServiceUnavailable, "Service Unavailable")
 		return
 	}
 	defer m.loop.do(func() { m.dropSubscriber(s) })
+	// The state of a large cluster takes long to encode; meanwhile the loop goes on.
+	interval := m.flags.HeartbeatInterval.Seconds()
+	hello := m.encodeEvent(mt, &apimaster.Event{Type: apimaster.Event_SUBSCRIBED, Subscribed: &apimaster.Event_Subscribed{
+		GetState: state, HeartbeatIntervalSeconds: &interval,
+	}})
+	m.loop.do(func() { m.greetSubscriber(s, hello) })
 	s.stream.Serve(r.Context(), w, nil)
 }
 
-// addSubscriber sends the state and a first heartbeat. Of too many subscribers the oldest has to go.
-func (m *Master) addSubscriber(s *subscriber) {
-	interval := m.flags.HeartbeatInterval.Seconds()
-	s.send(m.encodeEvent(s.stream.MediaType(), &apimaster.Event{Type: apimaster.Event_SUBSCRIBED, Subscribed: &apimaster.Event_Subscribed{
-		GetState: m.getState(), HeartbeatIntervalSeconds: &interval,
-	}}))
-	m.beatSubscriber(s)
+// addSubscriber returns the state from which on the subscriber is told of all
+// that happens. Of too many subscribers the oldest has to go.
+func (m *Master) addSubscriber(s *subscriber) *apimaster.Response_GetState {
 	if len(m.subscribers) >= m.flags.MaxOperatorEventStreamSubscribers {
 		m.log.Info("the oldest operator event stream is closed: there are as many as may be", "max_operator_event_stream_subscribers", m.flags.MaxOperatorEventStreamSubscribers)
 		m.dropSubscriber(m.subscribers[0])
 	}
 	m.subscribers = append(m.subscribers, s)
+	return m.getState()
+}
+
+// greetSubscriber sends the state, a first heartbeat, and what has happened since.
+func (m *Master) greetSubscriber(s *subscriber, hello []byte) {
+	if !slices.Contains(m.subscribers, s) {
+		return // it had to go
+	}
+	s.greeted = true
+	s.send(hello)
+	m.beatSubscriber(s)
+	for _, event := range s.early {
+		s.send(event)
+	}
+	s.early = nil
 }
 
 // dropSubscriber ends a subscriber's stream; one that is gone already is no error.
@@ -65,7 +86,14 @@ func (m *Master) beatSubscriber(s *subscriber) {
 
 // send queues an encoded event; it returns false for one who does not keep up and is disconnected.
 func (s *subscriber) send(event []byte) bool {
-	return event == nil || s.stream.SendRecord(event)
+	if event == nil {
+		return true
+	}
+	if !s.greeted {
+		s.early = append(s.early, event)
+		return len(s.early) < maxSubscriberEvents
+	}
+	return s.stream.SendRecord(event)
 }
 
 // publish tells all subscribers. An event is made only if there are any, and

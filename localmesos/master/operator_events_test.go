@@ -190,3 +190,40 @@ func TestSlowFollower(t *testing.T) {
 	}
 	t.Error("who does not read is still there")
 }
+
+// TestFollowingFromTheMiddle: whoever begins to follow a busy master knows every
+// task exactly once, by the state or by an event.
+func TestFollowingFromTheMiddle(t *testing.T) {
+	t.Parallel()
+	m := startMaster(t, func(f *Flags) { f.AllocationInterval = time.Millisecond })
+	a := startAgent(t, m, nil)
+	f := subscribe(t, m, "", multiRole)
+	var streams []*records[apimaster.Event]
+	const tasks = 20
+	for i := range tasks {
+		id := strings.Repeat("t", i+1)
+		f.launch(t, f.offer(t), taskJSON(id, a.id, executorJSON("x")))
+		if i%4 == 0 {
+			// The next launch does not wait for it.
+			streams = append(streams, follow(t, m, wire.JSON), follow(t, m, wire.Protobuf))
+		}
+		a.report(t, f.id, "x", id, mesos.TASK_RUNNING)
+		f.update(t, id)
+	}
+	for n, s := range streams {
+		seen := map[string]int{}
+		for _, x := range first(t, s, apimaster.Event_SUBSCRIBED).Subscribed.GetState.GetTasks.Tasks {
+			seen[x.TaskID.Value]++
+		}
+		for len(seen) < tasks {
+			e := s.next(t, "TASK_ADDED", func(e apimaster.Event) bool { return e.Type == apimaster.Event_TASK_ADDED })
+			seen[e.TaskAdded.Task.TaskID.Value]++
+		}
+		for id, times := range seen {
+			if times != 1 {
+				t.Errorf("stream %d: task %s came %d times", n, id, times)
+			}
+		}
+		s.none(t, "a task twice", time.Millisecond, func(e apimaster.Event) bool { return e.Type == apimaster.Event_TASK_ADDED })
+	}
+}

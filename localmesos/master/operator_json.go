@@ -3,6 +3,7 @@ package master
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 
 	"github.com/gogo/protobuf/proto"
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
@@ -17,14 +18,7 @@ func operatorJSON(message proto.Message) ([]byte, error) {
 	if err != nil || !lacksFields(b) {
 		return b, err
 	}
-	var tree object
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.UseNumber()
-	if err := d.Decode(&tree); err != nil {
-		return nil, err
-	}
-	extend(tree)
-	return json.Marshal(tree)
+	return extend(b)
 }
 
 // lacksFields tells whether anything is in a message that extend would change:
@@ -33,38 +27,78 @@ func lacksFields(b []byte) bool {
 	return bytes.Contains(b, []byte(`"agent_info":`)) || bytes.Contains(b, []byte(`"get_frameworks":`))
 }
 
-// extend adds to a response, or to the parts of GET_STATE.
-func extend(tree object) {
-	for key, part := range tree {
-		part, ok := part.(object)
-		if !ok {
-			continue
+// parts is an object of which most is passed on as it is: tasks may be many, and
+// nothing is to be added to them.
+type parts map[string]json.RawMessage
+
+// change decodes one level of an object and encodes it again.
+func change(b json.RawMessage, how func(parts) error) (json.RawMessage, error) {
+	var p parts
+	if err := json.Unmarshal(b, &p); err != nil {
+		return nil, err
+	}
+	if err := how(p); err != nil {
+		return nil, err
+	}
+	return json.Marshal(p)
+}
+
+// in changes one field of an object, if it is there.
+func (p parts) in(key string, how func(json.RawMessage) (json.RawMessage, error)) (err error) {
+	if p[key] != nil {
+		p[key], err = how(p[key])
+	}
+	return err
+}
+
+// each changes all items of a list.
+func each(how func(json.RawMessage) (json.RawMessage, error)) func(json.RawMessage) (json.RawMessage, error) {
+	return func(b json.RawMessage) (json.RawMessage, error) {
+		var items []json.RawMessage
+		err := json.Unmarshal(b, &items)
+		for i := range items {
+			if err == nil {
+				items[i], err = how(items[i])
+			}
 		}
-		switch key {
-		case "subscribed", "get_state":
-			extend(part)
-		case "get_agents":
-			for _, a := range objects(part["agents"]) {
-				extendAgent(a)
-			}
-		case "agent_added":
-			if a, ok := part["agent"].(object); ok {
-				extendAgent(a)
-			}
-		case "get_frameworks":
-			for _, name := range []string{"frameworks", "completed_frameworks"} {
-				for _, f := range objects(part[name]) {
-					f["offer_constraints"] = object{}
-				}
-			}
+		if err != nil {
+			return nil, err
 		}
+		return json.Marshal(items)
 	}
 }
 
-func extendAgent(a object) {
-	if info, ok := a["agent_info"].(object); ok {
-		info["checkpoint"] = true
-	}
+// extend adds to a response or an event, or to the parts of GET_STATE.
+func extend(b json.RawMessage) (json.RawMessage, error) {
+	return change(b, func(p parts) error {
+		return errors.Join(
+			p.in("subscribed", extend),
+			p.in("get_state", extend),
+			p.in("agent_added", func(b json.RawMessage) (json.RawMessage, error) {
+				return change(b, func(p parts) error { return p.in("agent", extendAgent) })
+			}),
+			p.in("get_agents", func(b json.RawMessage) (json.RawMessage, error) {
+				return change(b, func(p parts) error { return p.in("agents", each(extendAgent)) })
+			}),
+			p.in("get_frameworks", func(b json.RawMessage) (json.RawMessage, error) {
+				return change(b, func(p parts) error {
+					return errors.Join(p.in("frameworks", each(extendFramework)), p.in("completed_frameworks", each(extendFramework)))
+				})
+			}),
+		)
+	})
+}
+
+func extendFramework(b json.RawMessage) (json.RawMessage, error) {
+	return change(b, func(p parts) error { p["offer_constraints"] = json.RawMessage("{}"); return nil })
+}
+
+func extendAgent(b json.RawMessage) (json.RawMessage, error) {
+	return change(b, func(p parts) error {
+		return p.in("agent_info", func(b json.RawMessage) (json.RawMessage, error) {
+			return change(b, func(p parts) error { p["checkpoint"] = json.RawMessage("true"); return nil })
+		})
+	})
 }
 
 // agentCapabilities are those of all agents here.
@@ -82,17 +116,3 @@ var agentCapabilityNames = func() (out []string) {
 	}
 	return out
 }()
-
-func objects(v any) []object {
-	items, ok := v.([]any)
-	if !ok {
-		return nil
-	}
-	var out []object
-	for _, item := range items {
-		if o, ok := item.(object); ok {
-			out = append(out, o)
-		}
-	}
-	return out
-}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
+	apimaster "github.com/mesos/mesos-go/api/v1/lib/master"
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
 
 	"tandem/localmesos/internal/wire"
@@ -58,5 +59,24 @@ func benchResources(cpus, mem float64) []mesos.Resource {
 		{Name: "cpus", Type: &scalar, Scalar: &mesos.Value_Scalar{Value: cpus}},
 		{Name: "mem", Type: &scalar, Scalar: &mesos.Value_Scalar{Value: mem}},
 		{Name: "ports", Type: &ranges, Ranges: &mesos.Value_Ranges{Range: []mesos.Value_Range{{Begin: 31000, End: 32000}}}},
+	}
+}
+
+// BenchmarkState encodes the state of a thousand agents and ten thousand tasks, as the first event of a tool is.
+func BenchmarkState(b *testing.B) {
+	m := stillMaster(b, Flags{})
+	defer m.Close()
+	f := m.testFramework("*")
+	m.suppress(f, nil)
+	for i := range 1000 {
+		a := m.testAgent(b, int32(i), "cpus:16;mem:65536;ports:[31000-32000]")
+		for j := range 10 {
+			m.newTask(f, a, mesos.TaskInfo{TaskID: mesos.TaskID{Value: fmt.Sprint(i, "-", j)}, Resources: benchResources(0.1, 32)[:2]}, "x")
+		}
+	}
+	for b.Loop() {
+		if _, err := operatorJSON(&apimaster.Response{Type: apimaster.Response_GET_STATE, GetState: m.getState()}); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
