@@ -73,6 +73,7 @@ func TestHealthOfAContainer(t *testing.T) {
 	c := startCluster(t, clusterOptions{noDaemon: true})
 	for _, mode := range []string{"HOST", "BRIDGE", "NONE"} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			port := closedPort(t)
 			s := box("web", mode, fmt.Sprintf(`mkdir /www; echo fine > /www/index.html; sleep 2
 				httpd -f -p %d -h /www & web=$!; while [ ! -e /tmp/stop ]; do sleep 0.1; done; kill $web; exec sleep 1000`, port))
@@ -98,9 +99,11 @@ func TestHealthOfAContainer(t *testing.T) {
 				t.Errorf("checks %+v", r.Checks)
 			}
 			c.waitExecutorGone(g)
+			if left := containersOf(t, g); len(left) > 0 {
+				t.Errorf("containers left: %v", left)
+			}
 		})
 	}
-	c.nothingLeft()
 }
 
 // touchIn makes a file in a container from outside.

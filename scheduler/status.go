@@ -274,10 +274,10 @@ func (l *loop) toldLate(s *mesoslib.TaskStatus, now time.Time) bool {
 // healthEvent tells people that a task has become healthy or is not any more.
 func (l *loop) healthEvent(sl *slot, t *taskRecord) {
 	if *t.Healthy {
-		l.event(sl.Owner, "info", "healthy", fmt.Sprintf("%s: %s is healthy", l.groupName(sl), t.Name))
+		l.event(sl.Owner, "info", "Healthy", fmt.Sprintf("%s: %s is healthy", l.groupName(sl), t.Name))
 		return
 	}
-	l.event(sl.Owner, "warning", "unhealthy", fmt.Sprintf("%s: %s is not healthy%s", l.groupName(sl), t.Name, suffix(t.Message)))
+	l.event(sl.Owner, "warning", "Unhealthy", fmt.Sprintf("%s: %s is not healthy%s", l.groupName(sl), t.Name, suffix(t.Message)))
 }
 
 func sameHealth(t *taskRecord, s *mesoslib.TaskStatus) bool {
