@@ -15,8 +15,7 @@ import (
 var checkpoints = map[string]string{
 	"framework": "slaves/*/frameworks/f1/framework.info",
 	"executor":  "slaves/*/frameworks/f1/executors/x1/executor.info",
-	"task":      "slaves/*/frameworks/f1/executors/x1/runs/*/tasks/t1/task.info",
-	"updates":   "slaves/*/frameworks/f1/executors/x1/runs/*/tasks/t1/task.updates",
+	"tasks":     "slaves/*/frameworks/f1/executors/x1/runs/*/tasks.log",
 	"container": "containers/*",
 	"agent":     "slaves/*/slave.info",
 	"boot":      "boot_id",
@@ -89,7 +88,7 @@ func TestDamagedCheckpoints(t *testing.T) {
 				waitRegistered(t, startAgent(t, f))
 				kept, _ := filepath.Glob(filepath.Join(meta, "damaged", "*"))
 				// A log that only lacks its end is what a crash leaves, and mended in silence.
-				if quiet := name == "updates" && how != "flipped" && how != "garbage"; !quiet {
+				if quiet := name == "tasks" && how != "flipped" && how != "garbage"; !quiet {
 					if len(kept) != 1 || !strings.Contains(log.String(), "damaged") || !strings.Contains(log.String(), files[0]) {
 						t.Errorf("set aside: %v\n%s", kept, log.String())
 					} else if now, err := os.ReadFile(kept[0]); err != nil || !bytes.Equal(now, bad) {

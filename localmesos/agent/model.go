@@ -49,6 +49,7 @@ type executor struct {
 	stream      *wire.Stream
 	tasks       map[string]*task
 	order       []*task // of tasks, oldest first
+	forgotten   int     // of tasks, since the log was rewritten
 	container   *container.Container
 	pid         int
 	cancel      context.CancelFunc // of the launch under way

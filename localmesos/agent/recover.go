@@ -9,7 +9,6 @@ import (
 
 	"tandem/localmesos/agent/internal/container"
 	"tandem/localmesos/agent/internal/store"
-	"tandem/localmesos/agent/internal/updates"
 	"tandem/localmesos/internal/flags"
 	"tandem/localmesos/internal/resource"
 )
@@ -198,24 +197,13 @@ func (a *Agent) recoverExecutor(fw *framework, id string, containers map[string]
 }
 
 func (a *Agent) recoverTasks(e *executor) error {
-	ids, err := a.store.Tasks(e.run)
+	tasks, err := a.updates.Recover(e.fw.id, a.store.TaskLog(e.run))
 	if err != nil {
 		return err
 	}
-	for _, id := range ids {
-		rec, err := a.store.Task(e.run, id)
-		if errors.Is(err, store.ErrMissing) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		t := &task{info: *rec.Info, group: rec.Group, state: mesos.TASK_STAGING, phase: launched, inherited: true}
+	for _, past := range tasks {
+		t := &task{info: past.Info, group: past.Group, state: mesos.TASK_STAGING, phase: launched, inherited: true}
 		e.addTask(t)
-		past, err := a.updates.Recover(updates.Key{Framework: e.fw.id, Task: id}, a.store.UpdatesFile(e.run, id))
-		if err != nil {
-			return err
-		}
 		for _, ts := range past.Statuses {
 			a.note(t, ts)
 		}

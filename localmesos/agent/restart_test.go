@@ -12,6 +12,7 @@ import (
 	"tandem/internal/procid"
 	"tandem/localmesos/agent/internal/group"
 	"tandem/localmesos/agent/internal/store"
+	"tandem/localmesos/agent/internal/updates"
 	"tandem/localmesos/link"
 )
 
@@ -80,7 +81,7 @@ func TestUnacknowledgedUpdateSurvives(t *testing.T) {
 	m.kill("t1")
 	fileWith(t, filepath.Join(sandboxOf(t, a, "x1"), "notes"), "KILL")
 	eventually(t, "the second update is taken", func() bool {
-		b, _ := os.ReadFile(a.store.UpdatesFile(runID(a, "x1"), "t1"))
+		b, _ := os.ReadFile(a.store.TaskLog(runID(a, "x1")))
 		return bytes.Contains(b, []byte("TASK_KILLED"))
 	})
 	restart(t, a, nil)
@@ -167,7 +168,7 @@ func TestTaskTakenButNotHandedOver(t *testing.T) {
 	a.loop.do(a.ctx, func() {
 		e := a.frameworks["f1"].executors["x1"]
 		info := runOf(true, "x1", "ok", "t2").Tasks[0]
-		err = a.store.SaveTask(e.run, store.Task{Info: &info}, &a.group)
+		err = a.updates.Take(&info, "", a.store.TaskLog(e.run))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -327,7 +328,7 @@ func TestKilledWhileAnExecutorWasBeingStarted(t *testing.T) {
 			var later group.Group
 			defer later.Close()
 			for _, err := range []error{s.SaveFramework(m.id, &run.Framework), s.SaveExecutor(id, store.Executor{Info: &run.Executor, Container: id.Container}),
-				s.SaveTask(id, store.Task{Info: &run.Tasks[0]}, &later)} {
+				s.MakeRun(id), updates.New(nil, f.Logger, &later, nil).Take(&run.Tasks[0], "", s.TaskLog(id))} {
 				if err != nil {
 					t.Fatal(err)
 				}

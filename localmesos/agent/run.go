@@ -161,12 +161,12 @@ func (a *Agent) saveTasks(e *executor, tasks []*task, fresh bool) error {
 		return nil
 	}
 	if fresh {
-		if err := a.saveExecutor(e); err != nil {
+		if err := errors.Join(a.saveExecutor(e), a.store.MakeRun(e.run)); err != nil {
 			return err
 		}
 	}
 	for _, t := range tasks {
-		if err := a.store.SaveTask(e.run, store.Task{Info: &t.info, Group: t.group}, &a.group); err != nil {
+		if err := a.updates.Take(&t.info, t.group, a.store.TaskLog(e.run)); err != nil {
 			return err
 		}
 	}

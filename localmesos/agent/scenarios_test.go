@@ -246,7 +246,7 @@ func TestStrictRefusesDamagedCheckpoints(t *testing.T) {
 	quiet(t, a)
 	run := runID(a, "x1")
 	a.Kill()
-	for _, path := range []string{filepath.Join(a.store.Work(), "meta/slaves", m.id, "frameworks/f1/framework.info"), a.store.UpdatesFile(run, "t1")} {
+	for _, path := range []string{filepath.Join(a.store.Work(), "meta/slaves", m.id, "frameworks/f1/framework.info"), a.store.TaskLog(run)} {
 		good, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

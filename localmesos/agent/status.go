@@ -54,7 +54,7 @@ func (a *Agent) updatesFile(e *executor, taskID string) string {
 	if !e.fw.checkpoint() || e.tasks[taskID] == nil {
 		return ""
 	}
-	return a.store.UpdatesFile(e.run, taskID)
+	return a.store.TaskLog(e.run)
 }
 
 func (a *Agent) now() float64 { return float64(a.clock.Now().UnixMicro()) / 1e6 }
@@ -191,13 +191,26 @@ func (a *Agent) acknowledge(k *link.Acknowledge) {
 	a.tidyExecutor(e)
 }
 
+// compactAfter is how many tasks of an executor are forgotten before its log is
+// rewritten: it stays within a few times of what it has to hold.
+const compactAfter = 1000
+
 // trim forgets the oldest of an executor's finished tasks.
 func (a *Agent) trim(e *executor) {
-	for _, id := range e.trim() {
-		if e.fw.checkpoint() {
-			if err := a.store.RemoveTask(e.run, id, &a.group); err != nil {
-				a.log.Error("a task's checkpoints are left", "task", id, "error", err)
-			}
+	gone := e.trim()
+	if !e.fw.checkpoint() || len(gone) == 0 {
+		return
+	}
+	path := a.store.TaskLog(e.run)
+	for _, id := range gone {
+		if err := a.updates.Forget(id, path); err != nil {
+			a.log.Error("a finished task is not forgotten", "task", id, "error", err)
+		}
+	}
+	if e.forgotten += len(gone); e.forgotten >= compactAfter {
+		e.forgotten = 0
+		if err := a.updates.Compact(path); err != nil {
+			a.log.Error("a log of tasks grows on", "executor", e.key(), "error", err)
 		}
 	}
 }

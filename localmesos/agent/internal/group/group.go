@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 	"sync"
 
 	"tandem/internal/atomicfile"
@@ -20,38 +19,65 @@ import (
 // Group holds what was written and is not known to be on disk. The zero value is
 // empty. It is not safe for concurrent use.
 type Group struct {
-	files map[string]*os.File
+	files map[string]*file
 	dirs  map[string]struct{}
+	dirty int // of files, how many have to be synced
+}
+
+type file struct {
+	*os.File
+	dirty bool
 }
 
 // syncers is how many files are synced at a time. More make a larger commit, and
 // each needs a thread meanwhile.
 const syncers = 32
 
-// File takes a file over that was written under a path. An earlier one of the
-// same path must be the same file.
-func (g *Group) File(path string, f *os.File) {
+// Keep takes a file over that was opened under a path, so that it can be written
+// again until the next Sync, which closes it. An earlier one of the same path must
+// be the same file.
+func (g *Group) Keep(path string, f *os.File) {
 	if g.files == nil {
-		g.files = map[string]*os.File{}
+		g.files = map[string]*file{}
 	}
-	if old := g.files[path]; old != nil && old != f {
-		old.Close()
+	if old := g.files[path]; old != nil {
+		if old.File != f {
+			old.Close()
+			old.File = f
+		}
+		return
 	}
-	g.files[path] = f
+	g.files[path] = &file{File: f}
 }
 
-// Opened is the file that was noted for a path, or nil: it can be written again.
-func (g *Group) Opened(path string) *os.File { return g.files[path] }
-
-// Forget drops the files below a directory that is being removed: one that is made
-// there later is another file.
-func (g *Group) Forget(dir string) {
-	for path, f := range g.files {
-		if strings.HasPrefix(path, dir+string(os.PathSeparator)) {
-			f.Close()
-			delete(g.files, path)
-		}
+// File is Keep of a file that was written and has to be on disk.
+func (g *Group) File(path string, f *os.File) {
+	g.Keep(path, f)
+	if x := g.files[path]; !x.dirty {
+		x.dirty = true
+		g.dirty++
 	}
+}
+
+// Opened is the file that is open for a path, or nil: it can be written again.
+func (g *Group) Opened(path string) *os.File {
+	if x := g.files[path]; x != nil {
+		return x.File
+	}
+	return nil
+}
+
+// Forget drops a file that was removed or replaced: what is there from now on is another.
+func (g *Group) Forget(path string) {
+	x := g.files[path]
+	if x == nil {
+		return
+	}
+	x.Close()
+	if x.dirty {
+		g.dirty--
+	}
+	delete(g.files, path)
 }
 
 // Dir notes a directory in which a name was made.
@@ -65,8 +91,8 @@ func (g *Group) Dir(dir string) {
 // Len is how many files are open for the group.
 func (g *Group) Len() int { return len(g.files) }
 
-// Empty tells that everything noted is on disk.
-func (g *Group) Empty() bool { return len(g.files) == 0 && len(g.dirs) == 0 }
+// Empty tells that everything noted is on disk. Files that are only kept do not count.
+func (g *Group) Empty() bool { return g.dirty == 0 && len(g.dirs) == 0 }
 
 // Sync puts everything on disk, the files before the names of directories, and
 // empties the group. After an error nothing can be said of any of them, and the
@@ -74,9 +100,13 @@ func (g *Group) Empty() bool { return len(g.files) == 0 && len(g.dirs) == 0 }
 // begin anew from what a reader finds.
 func (g *Group) Sync() error {
 	files, dirs := g.files, g.dirs
-	g.files, g.dirs = nil, nil
+	g.files, g.dirs, g.dirty = nil, nil, 0
 	var acts []func() error
 	for path, f := range files {
+		if !f.dirty {
+			f.Close()
+			continue
+		}
 		acts = append(acts, func() error {
 			if err := errors.Join(f.Sync(), f.Close()); err != nil {
 				return fmt.Errorf("sync %s: %w", path, err)
@@ -105,7 +135,7 @@ func (g *Group) Close() {
 	for _, f := range g.files {
 		f.Close()
 	}
-	g.files, g.dirs = nil, nil
+	g.files, g.dirs, g.dirty = nil, nil, 0
 }
 
 func together(acts []func() error) error {

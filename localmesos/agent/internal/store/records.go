@@ -13,7 +13,6 @@ import (
 
 	"tandem/internal/atomicfile"
 	"tandem/internal/procid"
-	"tandem/localmesos/agent/internal/group"
 	"tandem/localmesos/internal/wire"
 )
 
@@ -74,15 +73,11 @@ func (s *Store) executorDir(r Run) string {
 	return filepath.Join(s.frameworkDir(r.Agent, r.Framework), "executors", r.Executor)
 }
 
-func (s *Store) taskDir(r Run, task string) string {
-	return filepath.Join(r.below(s.meta()), "tasks", task)
-}
+// TaskLog is the log of a run's tasks and their updates; see package updates.
+func (s *Store) TaskLog(r Run) string { return filepath.Join(r.below(s.meta()), "tasks.log") }
 
-// UpdatesFile is the log of a task's updates. Its directory exists once the
-// task has been saved.
-func (s *Store) UpdatesFile(r Run, task string) string {
-	return filepath.Join(s.taskDir(r, task), "task.updates")
-}
+// MakeRun makes the directory of a run's log.
+func (s *Store) MakeRun(r Run) error { return atomicfile.MkdirAll(r.below(s.meta()), 0o700) }
 
 // SaveAgent records who this agent is, and that it is the latest.
 func (s *Store) SaveAgent(info *mesos.AgentInfo) error {
@@ -224,62 +219,6 @@ func (s *Store) Executor(agent, framework, id string) (Executor, error) {
 
 // RemoveExecutor forgets an executor and its tasks.
 func (s *Store) RemoveExecutor(r Run) error { return s.remove(s.executorDir(r), "executor.info") }
-
-// Task is what is recorded of a task.
-type Task struct {
-	Info *mesos.TaskInfo
-	// Group is the same for all tasks that came by one LAUNCH_GROUP, else empty.
-	Group string
-}
-
-type taskJSON struct {
-	Info  json.RawMessage `json:"info"`
-	Group string          `json:"group,omitempty"`
-}
-
-// SaveTask records a task. It is on disk when g has been synced.
-func (s *Store) SaveTask(r Run, t Task, g *group.Group) error {
-	info, err := wire.MarshalJSON(t.Info)
-	if err != nil {
-		return err
-	}
-	b, err := json.Marshal(taskJSON{Info: info, Group: t.Group})
-	if err != nil {
-		return err
-	}
-	return s.writeLater(filepath.Join(s.taskDir(r, t.Info.TaskID.Value), "task.info"), b, g)
-}
-
-// Tasks lists the recorded tasks' ids.
-func (s *Store) Tasks(r Run) ([]string, error) {
-	return list(filepath.Join(r.below(s.meta()), "tasks"), false)
-}
-
-// Task returns a recorded task.
-func (s *Store) Task(r Run, id string) (Task, error) {
-	path := filepath.Join(s.taskDir(r, id), "task.info")
-	var j taskJSON
-	if err := s.readJSON(path, &j); err != nil {
-		return Task{}, err
-	}
-	t := Task{Info: &mesos.TaskInfo{}, Group: j.Group}
-	if _, err := wire.UnmarshalJSON(j.Info, t.Info); err != nil {
-		return Task{}, s.setAside(path, err.Error())
-	}
-	return t, nil
-}
-
-// RemoveTask forgets a task and its updates. A loss of power may bring it back,
-// as the history that it was.
-func (s *Store) RemoveTask(r Run, id string, g *group.Group) error {
-	dir := s.taskDir(r, id)
-	g.Forget(dir)
-	os.Remove(filepath.Join(dir, "task.info")) // first, so that no half of it looks whole
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("removing checkpoints: %w", err)
-	}
-	return nil
-}
 
 // Container is a container that may be alive, of whatever framework. It is
 // recorded before anything is started, without a process then.

@@ -6,7 +6,7 @@
 //	meta/slaves/<agent>/slave.info
 //	meta/slaves/<agent>/frameworks/<framework>/framework.info
 //	meta/slaves/<agent>/frameworks/<framework>/executors/<executor>/executor.info
-//	meta/slaves/<agent>/.../executors/<executor>/runs/<container>/tasks/<task>/{task.info,task.updates}
+//	meta/slaves/<agent>/.../executors/<executor>/runs/<container>/tasks.log
 //	meta/containers/<container>
 //	meta/damaged/<path of a checkpoint>-<time>
 //	slaves/<agent>/frameworks/<framework>/executors/<executor>/runs/<container>/   (the sandbox)
@@ -34,7 +34,6 @@ import (
 	"github.com/gogo/protobuf/proto"
 
 	"tandem/internal/atomicfile"
-	"tandem/localmesos/agent/internal/group"
 	"tandem/localmesos/internal/wire"
 )
 
@@ -112,37 +111,6 @@ func (s *Store) write(path string, body []byte) error {
 
 func withSum(body []byte) []byte {
 	return fmt.Appendf(nil, "%08x\n%s\n", crc32.Checksum(body, table), body)
-}
-
-// writeLater writes a checkpoint that is not there yet, in a directory of its
-// own below one that may be missing, too. A crash of the agent leaves all of it
-// or nothing; for a loss of power g has to be synced first.
-func (s *Store) writeLater(path string, body []byte, g *group.Group) (err error) {
-	dir := filepath.Dir(path)
-	parent := filepath.Dir(dir)
-	if err := atomicfile.MkdirAll(parent, 0o700); err != nil {
-		return err
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("writing a checkpoint: %w", err)
-	}
-	temp := filepath.Join(dir, atomicfile.TempPrefix+filepath.Base(path))
-	f, err := os.OpenFile(temp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("writing a checkpoint: %w", err)
-	}
-	if _, err = f.Write(withSum(body)); err == nil {
-		err = os.Rename(temp, path)
-	}
-	if err != nil {
-		f.Close()
-		os.Remove(temp)
-		return fmt.Errorf("writing a checkpoint: %w", err)
-	}
-	g.File(path, f)
-	g.Dir(dir)
-	g.Dir(parent)
-	return nil
 }
 
 // read returns a checkpoint, or ErrMissing.

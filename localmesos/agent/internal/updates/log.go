@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
@@ -18,18 +17,27 @@ import (
 	"tandem/localmesos/internal/wire"
 )
 
-// record is one line of a task's log: an update that was taken, or the
-// acknowledgement of one.
+// record is one line of the log of an executor's run. Beside the task's id exactly
+// one thing is set: a task that was taken, an update of it, the acknowledgement of
+// one, or that the task was forgotten.
 type record struct {
-	Executor string
+	Task     string
+	Info     *mesos.TaskInfo
+	Group    string // of Info
+	Executor string // of Update
 	Update   *mesos.TaskStatus
 	Ack      []byte
+	Forget   bool
 }
 
 type recordJSON struct {
+	Task     string          `json:"task"`
+	Info     json.RawMessage `json:"info,omitempty"`
+	Group    string          `json:"group,omitempty"`
 	Executor string          `json:"executor,omitempty"`
 	Update   json.RawMessage `json:"update,omitempty"`
 	Ack      []byte          `json:"ack,omitempty"`
+	Forget   bool            `json:"forget,omitempty"`
 }
 
 var table = crc32.MakeTable(crc32.Castagnoli)
@@ -37,11 +45,11 @@ var table = crc32.MakeTable(crc32.Castagnoli)
 // errBad is the error of a line that is not what was written.
 var errBad = errors.New("damaged record")
 
-// appendRecord adds a line. An update is noted for the next sync; the loss of an
-// acknowledgement in a power cut only makes an update come twice. A line is the
+// appendRecord adds a line. A task or an update is noted for the next sync; the loss of
+// an acknowledgement in a power cut only makes an update come twice. A line is the
 // CRC-32C of the rest in hexadecimal, a blank and JSON. After an error the file is
 // as before, so that a half-written line never precedes a good one.
-func (m *Manager) appendRecord(path string, r record) (err error) {
+func (m *Manager) appendRecord(path string, r record) error {
 	line, err := encode(r)
 	if err != nil {
 		return err
@@ -51,18 +59,18 @@ func (m *Manager) appendRecord(path string, r record) (err error) {
 		if f, err = m.open(path); err != nil {
 			return err
 		}
-		if r.Update == nil {
-			defer f.Close()
-		} else {
-			m.group.File(path, f)
-		}
+		m.group.Keep(path, f)
 	}
-	st, err := f.Stat()
+	if r.Info != nil || r.Update != nil {
+		m.group.File(path, f)
+	}
+	n, err := f.Write(line)
 	if err != nil {
-		return err
-	}
-	if _, err = f.Write(line); err != nil {
-		return errors.Join(err, f.Truncate(st.Size()))
+		st, statErr := f.Stat()
+		if statErr == nil {
+			statErr = f.Truncate(st.Size() - int64(n))
+		}
+		return errors.Join(err, statErr)
 	}
 	return nil
 }
@@ -78,13 +86,17 @@ func (m *Manager) open(path string) (*os.File, error) {
 }
 
 func encode(r record) ([]byte, error) {
-	j := recordJSON{Executor: r.Executor, Ack: r.Ack}
-	if r.Update != nil {
-		b, err := wire.MarshalJSON(r.Update)
-		if err != nil {
+	j := recordJSON{Task: r.Task, Group: r.Group, Executor: r.Executor, Ack: r.Ack, Forget: r.Forget}
+	var err error
+	if r.Info != nil {
+		if j.Info, err = wire.MarshalJSON(r.Info); err != nil {
 			return nil, err
 		}
-		j.Update = b
+	}
+	if r.Update != nil {
+		if j.Update, err = wire.MarshalJSON(r.Update); err != nil {
+			return nil, err
+		}
 	}
 	b, err := json.Marshal(j)
 	if err != nil {
@@ -94,116 +106,84 @@ func encode(r record) ([]byte, error) {
 }
 
 func decode(line []byte) (record, error) {
-	sum, body, ok := bytes.Cut(line, []byte{' '})
-	if !ok || len(sum) != 8 {
-		return record{}, errBad
+	j, err := decodeOuter(line)
+	if err != nil {
+		return record{}, err
 	}
-	want, err := strconv.ParseUint(string(sum), 16, 32)
-	if err != nil || crc32.Checksum(body, table) != uint32(want) {
-		return record{}, errBad
-	}
-	var j recordJSON
-	if err := json.Unmarshal(body, &j); err != nil {
-		return record{}, errBad
-	}
-	r := record{Executor: j.Executor, Ack: j.Ack}
-	if len(j.Update) > 0 {
-		r.Update = &mesos.TaskStatus{}
-		if _, err := wire.UnmarshalJSON(j.Update, r.Update); err != nil {
+	r := record{Task: j.Task, Group: j.Group, Executor: j.Executor, Ack: j.Ack, Forget: j.Forget}
+	kinds := 0
+	if len(j.Info) > 0 {
+		kinds++
+		r.Info = &mesos.TaskInfo{}
+		if _, err := wire.UnmarshalJSON(j.Info, r.Info); err != nil || r.Info.TaskID.Value != r.Task {
 			return record{}, errBad
 		}
 	}
-	if (r.Update == nil) == (r.Ack == nil) {
+	if len(j.Update) > 0 {
+		kinds++
+		r.Update = &mesos.TaskStatus{}
+		if _, err := wire.UnmarshalJSON(j.Update, r.Update); err != nil || r.Update.TaskID.Value != r.Task {
+			return record{}, errBad
+		}
+	}
+	if r.Ack != nil {
+		kinds++
+	}
+	if r.Forget {
+		kinds++
+	}
+	if kinds != 1 {
 		return record{}, errBad
 	}
 	return r, nil
 }
 
-// Recovered is what a task's log told.
-type Recovered struct {
-	// Statuses are all that were taken, oldest first.
-	Statuses []mesos.TaskStatus
-	// Ended tells that a terminal one was acknowledged: the task is history.
-	Ended bool
+// decodeOuter checks a line and reads what it is about.
+func decodeOuter(line []byte) (j recordJSON, err error) {
+	sum, body, ok := bytes.Cut(line, []byte{' '})
+	if !ok || len(sum) != 8 {
+		return j, errBad
+	}
+	want, err := strconv.ParseUint(string(sum), 16, 32)
+	if err != nil || crc32.Checksum(body, table) != uint32(want) || json.Unmarshal(body, &j) != nil {
+		return recordJSON{}, errBad
+	}
+	return j, nil
 }
 
-// Recover reads a task's log and takes up its stream again. A torn last line
-// is what a crash leaves, and cut off: nobody was told of it. Anything worse is
-// kept under another name, with an error in the log, and what was readable before
-// it is used.
-func (m *Manager) Recover(key Key, path string) (Recovered, error) {
+// Compact rewrites the log of a run without the tasks that were forgotten. It is
+// on disk when Compact returns; after an error the old one is still there.
+func (m *Manager) Compact(path string) error {
 	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Recovered{}, nil
-	}
 	if err != nil {
-		return Recovered{}, fmt.Errorf("reading the updates of task %q: %w", key.Task, err)
+		return fmt.Errorf("compacting a log of tasks: %w", err)
 	}
-	s := newStream(path)
-	var out Recovered
-	good := 0
-	for rest := b; len(rest) > 0; {
-		line, after, whole := bytes.Cut(rest, []byte{'\n'})
-		r, err := decode(line)
-		if !whole || err != nil || !s.replay(key, r, &out) {
-			if err := m.repair(path, b, good, len(after) > 0 || whole); err != nil {
-				return Recovered{}, err
-			}
-			break
-		}
-		good += len(line) + 1
-		rest = after
+	type entry struct {
+		task string
+		line []byte
 	}
-	out.Ended = s.ended
-	if !s.ended && len(s.received) > 0 {
-		m.streams[key] = s
-	}
-	return out, nil
-}
-
-// replay applies a record. It returns false for one that cannot follow those before.
-func (s *stream) replay(key Key, r record, out *Recovered) bool {
-	if r.Update != nil {
-		if s.ended || r.Update.TaskID.Value != key.Task {
-			return false
-		}
-		s.received[string(r.Update.UUID)] = true
-		s.pending = append(s.pending, Update{FrameworkID: key.Framework, ExecutorID: r.Executor, Status: *r.Update})
-		out.Statuses = append(out.Statuses, *r.Update)
-		return true
-	}
-	if len(s.pending) == 0 || string(s.pending[0].Status.UUID) != string(r.Ack) {
-		return false
-	}
-	s.acked[string(r.Ack)] = true
-	s.ended = Terminal(s.pending[0].Status.GetState())
-	s.pending = s.pending[1:]
-	return true
-}
-
-// repair cuts the log after what was good; damaged tells that more than a torn
-// line is lost.
-func (m *Manager) repair(path string, b []byte, good int, damaged bool) error {
-	if damaged && m.Strict {
-		return fmt.Errorf("the log of updates %s is damaged at byte %d; start without --strict to have it set aside and go on without the rest", path, good)
-	}
-	if damaged {
-		aside, err := m.aside(path)
+	var all []entry
+	forgotten := map[string]int{} // how many entries from the start are void, by task
+	for line := range bytes.Lines(b) {
+		j, err := decodeOuter(bytes.TrimSuffix(line, []byte{'\n'}))
 		if err != nil {
-			return err
+			return fmt.Errorf("compacting a log of tasks: %s: %w", path, err)
 		}
-		m.log.Error("a task's log of updates is damaged; the rest of it is set aside and not sent",
-			"file", path, "kept", aside, "offset", good)
-		if err := atomicfile.Write(aside, b, 0o600); err != nil {
-			return err
+		all = append(all, entry{j.Task, line})
+		if j.Forget {
+			forgotten[j.Task] = len(all)
 		}
 	}
-	return atomicfile.Write(path, b[:good], 0o600)
-}
-
-func (m *Manager) aside(path string) (string, error) {
-	if m.Aside != nil {
-		return m.Aside(path)
+	var left []byte
+	for i, e := range all {
+		if i >= forgotten[e.task] {
+			left = append(left, e.line...)
+		}
 	}
-	return fmt.Sprintf("%s.damaged-%d", path, time.Now().UnixNano()), nil
+	if err := atomicfile.Write(path, left, 0o600); err != nil {
+		return fmt.Errorf("compacting a log of tasks: %w", err)
+	}
+	// What is open is the old file, all of which was read.
+	m.group.Forget(path)
+	return nil
 }

@@ -78,8 +78,28 @@ func New(clock Clock, log *slog.Logger, g *group.Group, forward func(Update)) *M
 	return &Manager{clock: clock, forward: forward, log: log, group: g, streams: map[Key]*stream{}}
 }
 
+// Take records a task that the agent has taken, before anything is known of it; it
+// is durable when the group has been synced. path is the log of its executor's run,
+// in a directory that exists; group is the same for all tasks of one LAUNCH_GROUP.
+func (m *Manager) Take(info *mesos.TaskInfo, group, path string) error {
+	if err := m.appendRecord(path, record{Task: info.TaskID.Value, Info: info, Group: group}); err != nil {
+		return fmt.Errorf("recording task %q: %w", info.TaskID.Value, err)
+	}
+	return nil
+}
+
+// Forget records that a task, all of whose updates are acknowledged, is not even
+// history any more. A loss of power may bring it back as that. The log is not
+// smaller for it before Compact.
+func (m *Manager) Forget(task, path string) error {
+	if err := m.appendRecord(path, record{Task: task, Forget: true}); err != nil {
+		return fmt.Errorf("forgetting task %q: %w", task, err)
+	}
+	return nil
+}
+
 // Add takes an update over: it is durable when the group has been synced. path is
-// the task's log, or empty. The error is ErrDuplicate when the uuid is known.
+// the log of its executor's run, in which the task is, or empty. The error is ErrDuplicate when the uuid is known.
 func (m *Manager) Add(u Update, path string) error {
 	key := Key{u.FrameworkID, u.Status.TaskID.Value}
 	s := m.streams[key]
@@ -91,7 +111,7 @@ func (m *Manager) Add(u Update, path string) error {
 		return ErrDuplicate
 	}
 	if s.path != "" {
-		if err := m.appendRecord(s.path, record{Executor: u.ExecutorID, Update: &u.Status}); err != nil {
+		if err := m.appendRecord(s.path, record{Task: key.Task, Executor: u.ExecutorID, Update: &u.Status}); err != nil {
 			return fmt.Errorf("keeping an update of task %q: %w", key.Task, err)
 		}
 	}
@@ -113,7 +133,7 @@ func (m *Manager) Ack(key Key, uuid []byte) (u Update, last, ok bool, err error)
 		return Update{}, false, false, nil
 	}
 	if s.path != "" {
-		if err := m.appendRecord(s.path, record{Ack: uuid}); err != nil {
+		if err := m.appendRecord(s.path, record{Task: key.Task, Ack: uuid}); err != nil {
 			return Update{}, false, false, fmt.Errorf("keeping an acknowledgement of task %q: %w", key.Task, err)
 		}
 	}

@@ -179,21 +179,31 @@ func TestPause(t *testing.T) {
 	want(t, "all dropped", f.take())
 }
 
+// recovered takes a log up that is about one task at most.
 func recovered(t *testing.T, path string) (*fixture, Recovered) {
 	t.Helper()
 	f := newFixture()
-	r, err := f.m.Recover(key, path)
-	if err != nil {
-		t.Fatal(err)
+	tasks, err := f.m.Recover(key.Framework, path)
+	if err != nil || len(tasks) > 1 {
+		t.Fatalf("%d tasks, %v", len(tasks), err)
 	}
 	f.m.Resume()
-	return f, r
+	return f, append(tasks, Recovered{})[0]
+}
+
+// takeTask records the task that the updates here are about.
+func takeTask(t *testing.T, m *Manager, id, path string) {
+	t.Helper()
+	if err := m.Take(&mesos.TaskInfo{Name: id, TaskID: mesos.TaskID{Value: id}}, "group", path); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestRecover(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "task.updates")
+	path := filepath.Join(t.TempDir(), "tasks.log")
 	f := newFixture()
+	takeTask(t, f.m, "t", path)
 	for i, s := range []mesos.TaskState{mesos.TASK_STARTING, mesos.TASK_RUNNING, mesos.TASK_FINISHED} {
 		if err := f.m.Add(update("t", byte(i+1), s), path); err != nil {
 			t.Fatal(err)
@@ -201,7 +211,7 @@ func TestRecover(t *testing.T) {
 	}
 	_, _, _, _ = f.m.Ack(key, bytes.Repeat([]byte{1}, 16))
 	g, r := recovered(t, path)
-	if len(r.Statuses) != 3 || r.Ended {
+	if len(r.Statuses) != 3 || r.Ended || r.Info.Name != "t" || r.Group != "group" {
 		t.Errorf("%+v", r)
 	}
 	want(t, "the second is under way", g.take(), "t2@0s")
@@ -223,6 +233,11 @@ func TestDamagedLog(t *testing.T) {
 	dir := t.TempDir()
 	whole := filepath.Join(dir, "whole")
 	f := newFixture()
+	takeTask(t, f.m, "t", whole)
+	head, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range byte(3) {
 		if err := f.m.Add(update("t", i+1, mesos.TASK_RUNNING), whole); err != nil {
 			t.Fatal(err)
@@ -232,18 +247,20 @@ func TestDamagedLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lineLen := len(b) / 3
+	first := len(head) + (len(b)-len(head))/3 // where the second update begins
 	for name, c := range map[string]struct {
 		data  []byte
 		n     int
 		aside bool
 	}{
 		"torn last line": {b[:len(b)-5], 2, false},
-		"second flipped": {append(append(slices.Clone(b[:lineLen+20]), b[lineLen+20]^1), b[lineLen+21:]...), 1, true},
+		"second flipped": {append(append(slices.Clone(b[:first+20]), b[first+20]^1), b[first+21:]...), 2, true},
+		"task flipped":   {append(append(slices.Clone(b[:20]), b[20]^1), b[21:]...), 0, true},
 		"zeroes":         {make([]byte, 100), 0, false},
 		"empty":          {nil, 0, false},
 		"last flipped":   {append(slices.Clone(b[:len(b)-4]), 'x', 'x', 'x', '\n'), 2, true},
-		"one line twice": {append(slices.Clone(b), b...), 6, false},
+		"updates twice":  {append(slices.Clone(b), b[len(head):]...), 6, false},
+		"all twice":      {append(slices.Clone(b), b...), 6, true},
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, c.data, 0o600); err != nil {
@@ -257,6 +274,9 @@ func TestDamagedLog(t *testing.T) {
 			t.Errorf("%s: set aside: %v", name, aside)
 		}
 		// The log goes on.
+		if r.Info.Name == "" {
+			takeTask(t, g.m, "t", path)
+		}
 		if err := g.m.Add(update("t", 100, mesos.TASK_RUNNING), path); err != nil {
 			t.Fatal(err)
 		}
@@ -296,6 +316,9 @@ func TestModel(t *testing.T) {
 			return New(c, slog.New(slog.DiscardHandler), &group.Group{}, func(u Update) { sent = append(sent, u.Status.UUID[0]) })
 		}
 		m := start()
+		if err := m.Take(&mesos.TaskInfo{TaskID: mesos.TaskID{Value: "t"}}, "", path); err != nil {
+			rt.Fatal(err)
+		}
 		m.Resume()
 		taken, acked := byte(0), byte(0)
 		for range rapid.IntRange(1, 60).Draw(rt, "steps") {
@@ -325,7 +348,7 @@ func TestModel(t *testing.T) {
 			case "crash":
 				m.Close()
 				m = start()
-				if _, err := m.Recover(key, path); err != nil {
+				if _, err := m.Recover(key.Framework, path); err != nil {
 					rt.Fatal(err)
 				}
 				m.Resume()
