@@ -315,7 +315,7 @@ func TestFlagValues(t *testing.T) {
 			t.Errorf("rate %q was taken", text)
 		}
 	}
-	if r.String() != "1/500ms" {
+	if r = rateFlag(500 * time.Millisecond); r.String() != "1/500ms" {
 		t.Error(r.String())
 	}
 	var c countFlag
