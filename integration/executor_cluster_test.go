@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -216,14 +215,15 @@ func (c *cluster) take() (string, mesos.Offer, mesos.ExecutorInfo) {
 	eventually(c.t, 10*time.Second, "an offer", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		// What an executor that has ended gives back is offered by itself, too.
-		i := slices.IndexFunc(c.offers, func(o mesos.Offer) bool { return cpusOf(o) >= 1 })
-		if i < 0 {
-			return false
+		for len(c.offers) > 0 {
+			offer, c.offers = c.offers[0], c.offers[1:]
+			if cpusOf(offer) >= 1 {
+				return true
+			}
+			// What an executor that has ended gives back is offered by itself; declined, it comes again with the rest.
+			go c.session.Send(session.Decline([]string{offer.ID.Value}, 0))
 		}
-		offer = c.offers[i]
-		c.offers = slices.Delete(c.offers, i, i+1)
-		return true
+		return false
 	})
 	command := fmt.Sprintf("exec %s --data-dir %s --processd-socket %s --publish-address 127.0.0.1 --log-level debug",
 		filepath.Join(harness.bin, "tandem-executor"), c.dataDir(), filepath.Join(c.dir, "p.sock"))
