@@ -2,6 +2,7 @@ package container
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -71,7 +72,13 @@ func (r *Runtime) volumes(errs, forbidden *api.Errors, t *executor.Task, out *co
 // of what is below; being read-only helps against neither.
 func (r *Runtime) denied(path string) string {
 	path = resolve(path)
-	lists := [][]string{r.opt.Deny, {daemonSocket}, filesRoots}
+	lists := [][]string{r.opt.Deny, {daemonSocket}}
+	for _, root := range filesRoots {
+		// One that is not there is not used: /dev/shm may be mounted then.
+		if _, err := os.Lstat(root); err == nil {
+			lists = append(lists, []string{root})
+		}
+	}
 	if !r.opt.Policy.EngineSocket {
 		lists = append(lists, []string{r.engine.SocketPath()}, engineSockets)
 	}
