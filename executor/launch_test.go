@@ -208,7 +208,7 @@ func TestRefusalOfTheRuntimeIsTaskError(t *testing.T) {
 		inBubble(t, func(r *rig) {
 			r.runtime.prepare = func(_ context.Context, x *Task, _ func(string)) error {
 				if x.ID == "a" {
-					return &Refusal{Err: errors.New("forbidden"), Policy: policy}
+					return &RefusedError{Err: errors.New("forbidden"), Policy: policy}
 				}
 				return nil
 			}

@@ -112,7 +112,7 @@ func (e *Executor) tellEnd(t *task) {
 // verdict is the terminal state of a task, what to say about it, and Mesos's reason.
 func verdict(t *task) (mesos.TaskState, string, *mesos.TaskStatus_Reason) {
 	var bad *invalid
-	var refused *Refusal
+	var refused *RefusedError
 	switch {
 	case errors.As(t.failure, &refused):
 		reason := mesos.REASON_TASK_INVALID

@@ -41,9 +41,9 @@ type Runtime interface {
 	List(ctx context.Context) ([]string, error)
 }
 
-// Refusal is a Runtime's error for a task that cannot be run as it is specified,
+// RefusedError is a Runtime's error for a task that cannot be run as it is specified,
 // here or after another try: it becomes TASK_ERROR, with REASON_TASK_INVALID.
-type Refusal struct {
+type RefusedError struct {
 	Err error
 	// Policy tells that the operator of the agent forbids what is asked for:
 	// REASON_TASK_UNAUTHORIZED.
@@ -51,10 +51,10 @@ type Refusal struct {
 }
 
 // Error is that of the cause.
-func (r *Refusal) Error() string { return r.Err.Error() }
+func (r *RefusedError) Error() string { return r.Err.Error() }
 
 // Unwrap returns the cause.
-func (r *Refusal) Unwrap() error { return r.Err }
+func (r *RefusedError) Unwrap() error { return r.Err }
 
 // Checkable is a Runtime into whose running tasks checks can go.
 type Checkable interface {

@@ -63,7 +63,8 @@ func (s *logSource) locate(ctx context.Context) error {
 		}
 	}
 	slices.SortFunc(files, func(a, b logFile) int { return cmp.Compare(a.begin, b.begin) })
-	s.files = append(files, present)
+	files = append(files, present)
+	s.files = files
 	return nil
 }
 

@@ -122,12 +122,13 @@ func TestLogIsFollowedOverRotations(t *testing.T) {
 				idle++
 			}
 		}
-		want := "begin\n"
+		var want strings.Builder
+		want.WriteString("begin\n")
 		for i := range 300 {
-			want += fmt.Sprintf("line %d\n", i)
+			fmt.Fprintf(&want, "line %d\n", i)
 		}
-		if got.String() != want {
-			t.Errorf("a line every %d calls: got %d bytes, want %d", every, got.Len(), len(want))
+		if got.String() != want.String() {
+			t.Errorf("a line every %d calls: got %d bytes, want %d", every, got.Len(), want.Len())
 		}
 	}
 }

@@ -87,7 +87,7 @@ func (r *Runtime) compile(t *executor.Task, join string) (*compiled, error) {
 	r.volumes(&errs, &forbidden, t, out)
 	r.files(&errs, t, out)
 	if err := append(errs, forbidden...).Sorted(); err != nil {
-		return nil, &executor.Refusal{Err: err, Policy: len(errs) == 0}
+		return nil, &executor.RefusedError{Err: err, Policy: len(errs) == 0}
 	}
 	return out, nil
 }

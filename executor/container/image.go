@@ -28,7 +28,7 @@ func (r *Runtime) Prepare(ctx context.Context, t *executor.Task, progress func(s
 	c := t.Spec.Container
 	name, tag, err := splitReference(c.Image)
 	if err != nil {
-		return &executor.Refusal{Err: err}
+		return &executor.RefusedError{Err: err}
 	}
 	// What is refused is refused before an image is pulled for it.
 	if _, err := r.compile(t, ""); err != nil {
@@ -40,7 +40,7 @@ func (r *Runtime) Prepare(ctx context.Context, t *executor.Task, progress func(s
 		policy = pullIfNotPresent
 	case pullAlways, pullIfNotPresent, pullNever:
 	default:
-		return &executor.Refusal{Err: fmt.Errorf("imagePullPolicy %q is unknown; use Always, IfNotPresent or Never", policy)}
+		return &executor.RefusedError{Err: fmt.Errorf("imagePullPolicy %q is unknown; use Always, IfNotPresent or Never", policy)}
 	}
 	var img *engine.Image
 	if policy != pullAlways {

@@ -26,7 +26,7 @@ func TestPolicyRefusesBeforeAnythingIsMade(t *testing.T) {
 		c.Volumes = []api.ContainerVolume{{HostPath: "/etc", MountPath: "/e"}, {MountPath: "/sandbox"}, {HostPath: "/var/run/docker.sock", MountPath: "/s"}}
 	})
 	err = f.Prepare(f.ctx(), task, func(string) {})
-	var refused *executor.Refusal
+	var refused *executor.RefusedError
 	if !errors.As(err, &refused) || !refused.Policy {
 		t.Fatalf("error %v", err)
 	}
@@ -56,7 +56,7 @@ func TestEngineSocketNeedsAPolicy(t *testing.T) {
 			e.Spec.Container.Volumes = []api.ContainerVolume{{HostPath: "/var/run/docker.sock", MountPath: "/s", ReadOnly: true}}
 		}), func(string) {})
 	}
-	var refused *executor.Refusal
+	var refused *executor.RefusedError
 	if err := try(nil); !errors.As(err, &refused) || !refused.Policy || !strings.Contains(err.Error(), "control of the agent") {
 		t.Errorf("by default: %v", err)
 	}
@@ -71,7 +71,7 @@ func TestEngineSocketNeedsAPolicy(t *testing.T) {
 func TestMistakesAreNotThePolicys(t *testing.T) {
 	t.Parallel()
 	_, err := compileTask(t, "", func(e *executor.Task) { e.Spec.Container.PidsLimit = -1 })
-	var refused *executor.Refusal
+	var refused *executor.RefusedError
 	if !errors.As(err, &refused) || refused.Policy {
 		t.Errorf("error %v", err)
 	}
