@@ -176,6 +176,9 @@ func (a *Agent) readEvents(ctx context.Context, cancel context.CancelCauseFunc, 
 	for {
 		b, err := records.Next()
 		if err != nil {
+			// What came before the end counts, above all the word to end: a master that
+			// refuses this agent closes the stream right behind it.
+			a.loop.do(ctx, func() {})
 			if cause := context.Cause(ctx); cause != nil {
 				err = cause
 			}
