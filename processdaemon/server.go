@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"tandem/internal/failpoint/calls"
 	"tandem/internal/unixhttp"
 	"tandem/processdaemon/protocol"
 )
@@ -23,7 +24,7 @@ const (
 
 // Serve answers on the listener until the context ends. It does not close the daemon.
 func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
-	s := unixhttp.Server(d.Handler())
+	s := unixhttp.Server(calls.Handler("processdaemon", d.Handler()))
 	s.BaseContext = func(net.Listener) context.Context { return ctx }
 	stop := context.AfterFunc(ctx, func() {
 		// Long polls end with the context above; what else runs is short.

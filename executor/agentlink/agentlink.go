@@ -22,6 +22,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	"github.com/mesos/mesos-go/api/v1/lib/executor"
 
+	"tandem/internal/failpoint"
 	"tandem/internal/recordio"
 )
 
@@ -209,7 +210,18 @@ func (c *Client) post(ctx context.Context, call *executor.Call) (*http.Response,
 	if c.cfg.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.cfg.Token)
 	}
-	return c.http.Do(req)
+	if err := failpoint.Inject("agent/", call.Type.String()); err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if err := failpoint.Inject("agent/", call.Type.String(), "/answered"); err != nil {
+		resp.Body.Close()
+		return nil, err
+	}
+	return resp, nil
 }
 
 // statusError reads the agent's text and closes the body.

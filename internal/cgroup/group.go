@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tandem/internal/failpoint"
 	"tandem/internal/procid"
 )
 
@@ -47,6 +48,9 @@ func (g *Group) dir(h *hierarchy) string { return filepath.Join(h.mount, g.tree.
 // Create makes the group and sets its limits; it may be called again. The
 // notes say plainly, one sentence each, what is not enforced on this machine.
 func (g *Group) Create(l Limits) (notes []string, err error) {
+	if err := failpoint.Inject("cgroup/create"); err != nil {
+		return nil, err
+	}
 	t := g.tree
 	if t.mode != ModeSession {
 		// The base may have been removed by another daemon's Close.
@@ -246,6 +250,9 @@ func (g *Group) Empty() (bool, error) {
 // cloned into a group that ever saw cgroup.kill, because it compares the kill
 // counters of the parent's group and the new one.
 func (g *Group) Kill() error {
+	if err := failpoint.Inject("cgroup/kill"); err != nil {
+		return err
+	}
 	if g.tree.mode == ModeSession {
 		return g.Signal(unix.SIGKILL)
 	}
@@ -322,6 +329,9 @@ func (g *Group) OOMKills() int {
 
 // Remove deletes the empty group; one that does not exist is no error.
 func (g *Group) Remove() error {
+	if err := failpoint.Inject("cgroup/remove"); err != nil {
+		return err
+	}
 	if g.tree.mode == ModeSession {
 		return nil
 	}

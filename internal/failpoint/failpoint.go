@@ -7,9 +7,9 @@
 // The grammar, in the variable:
 //
 //	points = point { ";" point }
-//	point  = name "=" term { "->" term }
+//	point  = ( name | prefix "*" ) "=" term { "->" term }
 //	term   = [ count "*" ] action [ "(" argument ")" ]
-//	action = "off" | "error" | "kill" | "panic" | "sleep"
+//	action = "off" | "error" | "kill" | "panic" | "record" | "sleep"
 //
 // A term with a count is used that many times, then the next one; one without
 // a count for ever, except that one which is not the last counts as used once.
@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,7 +43,9 @@ var ErrInjected = errors.New("injected failure")
 type set struct {
 	mu     sync.Mutex
 	points map[string][]*term
-	hits   map[string]int
+	// prefixes are the keys of points that end in "*", in the order given.
+	prefixes []string
+	hits     map[string]int
 }
 
 type term struct {
@@ -67,14 +70,18 @@ func init() {
 	active.Store(s)
 }
 
-// Inject is a point. It returns nil unless the point is armed with an error.
-func Inject(name string) error {
+// Inject is a point. It returns nil unless the point is armed with an error. What
+// comes after the name is joined to it, only when points are armed.
+func Inject(name string, more ...string) error {
 	s := active.Load()
 	if s == nil {
 		return nil
 	}
-	return s.hit(name)
+	return s.hit(name + strings.Join(more, ""))
 }
+
+// Armed tells whether any point is armed in this process.
+func Armed() bool { return active.Load() != nil }
 
 // Hits tells how often a point was passed since points were armed.
 func Hits(name string) int {
@@ -109,32 +116,53 @@ func ForTest(t TB, spec string) {
 func (s *set) hit(name string) error {
 	s.mu.Lock()
 	s.hits[name]++
-	var now *term
-	for _, t := range s.points[name] {
+	var acts []*term
+	for _, key := range s.prefixes {
+		if strings.HasPrefix(name, strings.TrimSuffix(key, "*")) {
+			acts = append(acts, next(s.points[key]))
+		}
+	}
+	acts = append(acts, next(s.points[name]))
+	s.mu.Unlock()
+	for _, t := range acts {
+		if err := t.act(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// next uses up one pass of the first term that has one left; nil when none has.
+func next(terms []*term) *term {
+	for _, t := range terms {
 		if t.left == 0 {
 			continue
 		}
 		if t.left > 0 {
 			t.left--
 		}
-		now = t
-		break
+		return t
 	}
-	s.mu.Unlock()
-	if now == nil {
+	return nil
+}
+
+func (t *term) act(name string) error {
+	if t == nil {
 		return nil
 	}
-	switch now.action {
+	switch t.action {
 	case "error":
-		return fmt.Errorf("%w at %s: %s", ErrInjected, name, now.arg)
+		return fmt.Errorf("%w at %s: %s", ErrInjected, name, t.arg)
 	case "kill":
 		// os.Exit would run nothing either, but only SIGKILL is what the tests claim.
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
 	case "panic":
-		panic("failpoint " + name + ": " + now.arg)
+		panic("failpoint " + name + ": " + t.arg)
+	case "record":
+		record(t.arg, name)
 	case "sleep":
-		time.Sleep(now.sleep)
+		time.Sleep(t.sleep)
 	}
 	return nil
 }
@@ -157,6 +185,9 @@ func parse(spec string) (*set, error) {
 			}
 			if n := len(s.points[name]); n > 0 && s.points[name][n-1].left < 0 {
 				s.points[name][n-1].left = 1
+			}
+			if strings.HasSuffix(name, "*") && !slices.Contains(s.prefixes, name) {
+				s.prefixes = append(s.prefixes, name)
 			}
 			s.points[name] = append(s.points[name], t)
 		}
@@ -183,6 +214,10 @@ func parseTerm(text string) (*term, error) {
 	t.action = strings.TrimSpace(head)
 	switch t.action {
 	case "off", "error", "kill", "panic":
+	case "record":
+		if t.arg == "" {
+			return nil, fmt.Errorf("term %q: want record(path)", text)
+		}
 	case "sleep":
 		d, err := time.ParseDuration(t.arg)
 		if err != nil {
@@ -190,7 +225,7 @@ func parseTerm(text string) (*term, error) {
 		}
 		t.sleep = d
 	default:
-		return nil, fmt.Errorf("term %q: unknown action; want off, error, kill, panic or sleep", text)
+		return nil, fmt.Errorf("term %q: unknown action; want off, error, kill, panic, record or sleep", text)
 	}
 	return t, nil
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,6 +40,29 @@ func TestTermsAreUsedInOrder(t *testing.T) {
 	}
 }
 
+// Every point that is passed is in the trail, and each pass can be armed by itself.
+func TestTrail(t *testing.T) {
+	trail := filepath.Join(t.TempDir(), "trail")
+	spec := "b*=record(" + trail + ")"
+	ForTest(t, spec)
+	for _, name := range []string{"a", "b/one", "b/two", "b/one"} {
+		if err := Inject(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := Trail(trail)
+	if want := []Pass{{"b/one", 1}, {"b/two", 1}, {"b/one", 2}}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v", got, err)
+	}
+	ForTest(t, spec+";"+strings.ReplaceAll(got[2].Kill(), "kill", "error(there)"))
+	if err := Inject("b/", "one"); err != nil {
+		t.Error(err)
+	}
+	if err := Inject("b/", "one"); err == nil {
+		t.Error("the second pass was not armed")
+	}
+}
+
 func TestOffByDefault(t *testing.T) {
 	if err := Inject("a"); err != nil || Hits("a") != 0 {
 		t.Fatal(err)
@@ -45,7 +70,7 @@ func TestOffByDefault(t *testing.T) {
 }
 
 func TestBadGrammar(t *testing.T) {
-	for _, s := range []string{"a", "=off", "a=fly", "a=0*off", "a=x*off", "a=error(x", "a=sleep(1)"} {
+	for _, s := range []string{"a", "=off", "a=fly", "a=0*off", "a=x*off", "a=error(x", "a=sleep(1)", "a=record"} {
 		if _, err := parse(s); err == nil {
 			t.Errorf("%q was accepted", s)
 		}

@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"tandem/internal/atomicfile"
+	"tandem/internal/failpoint"
 	"tandem/internal/procid"
 )
 
@@ -93,6 +94,10 @@ func (j *Journal) own(owner string, length int64) (*Owner, error) {
 	if err := atomicfile.RemoveTemp(o.dir); err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("journal: owner %q: %w", owner, err)
+	}
+	if err := failpoint.Inject("journal/owned"); err != nil {
+		lock.Close()
+		return nil, err
 	}
 	return o, nil
 }

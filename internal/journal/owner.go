@@ -72,7 +72,7 @@ func (o *Owner) put(kind, id string, data any, write func(string, []byte, os.Fil
 	if err := write(o.path(kind, id), b, 0o600); err != nil {
 		return fmt.Errorf("journal: record %s %q: %w", kind, id, err)
 	}
-	return nil
+	return failpoint.Inject("journal/put/done")
 }
 
 // Delete removes a record; one that does not exist is no error. Call it only
@@ -90,7 +90,7 @@ func (o *Owner) Delete(kind, id string) error {
 	if err := os.Remove(o.path(kind, id)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("journal: record %s %q: %w", kind, id, err)
 	}
-	return nil
+	return failpoint.Inject("journal/delete/done")
 }
 
 // Records returns the owner's records, oldest first.

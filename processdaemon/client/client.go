@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"tandem/internal/failpoint/calls"
 	"tandem/internal/unixhttp"
 	"tandem/processdaemon/protocol"
 )
@@ -39,7 +40,9 @@ func New(socket string) *Client {
 	if socket == "" {
 		socket = DefaultSocket
 	}
-	return &Client{socket: socket, http: unixhttp.Client(socket)}
+	h := unixhttp.Client(socket)
+	h.Transport = calls.Transport("daemon", h.Transport)
+	return &Client{socket: socket, http: h}
 }
 
 // Close closes idle connections.

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tandem/internal/failpoint"
 	"tandem/internal/procid"
 )
 
@@ -160,6 +161,9 @@ func (c *Client) read() {
 }
 
 func (c *Client) call(ctx context.Context, r *request) (answer, error) {
+	if err := failpoint.Inject("keeper-client/", r.Op); err != nil {
+		return answer{}, err
+	}
 	files, err := r.attach()
 	if err != nil {
 		return answer{}, err
@@ -183,6 +187,9 @@ func (c *Client) call(ctx context.Context, r *request) (answer, error) {
 	}
 	select {
 	case a := <-ch:
+		if err := failpoint.Inject("keeper-client/", r.Op, "/answered"); err != nil {
+			return answer{}, err
+		}
 		if a.Error != nil {
 			return a, a.Error
 		}

@@ -23,6 +23,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"tandem/internal/failpoint/calls"
 )
 
 // DefaultHost is where a Docker Engine listens unless told otherwise.
@@ -55,7 +57,7 @@ func New(host string) (*Client, error) {
 	}
 	c := &Client{host: host, path: path}
 	dialer := net.Dialer{Timeout: 5 * time.Second}
-	c.http = &http.Client{Transport: &http.Transport{
+	c.http = &http.Client{Transport: calls.Transport("engine", &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "unix", path)
 		},
@@ -63,7 +65,7 @@ func New(host string) (*Client, error) {
 		MaxIdleConnsPerHost: 2,
 		// A task may run for months: nothing is kept open for it in between.
 		IdleConnTimeout: 10 * time.Second,
-	}}
+	})}
 	return c, nil
 }
 
