@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"tandem/localmesos/link"
 )
 
 // TestNothingIsSaidBeforeItIsOnDisk holds the loop and looks what would be let out.
@@ -56,6 +58,28 @@ func TestAnAgentThatCannotKeepItsWordEnds(t *testing.T) {
 	}
 	<-a.Done()
 	if err := a.Err(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("the agent ended with %v", err)
+	}
+}
+
+// TestTheLastWordOfAStreamCounts holds the loop until the stream has ended, whose
+// last word is to shut down.
+func TestTheLastWordOfAStreamCounts(t *testing.T) {
+	t.Parallel()
+	m := newMaster(t)
+	a := startAgent(t, testFlags(t, m))
+	waitRegistered(t, a)
+	release := make(chan struct{})
+	a.loop.post(func() { <-release })
+	m.mu.Lock()
+	stream := m.stream
+	m.mu.Unlock()
+	m.send(link.Event{Type: link.EventShutdown, Shutdown: "go"})
+	m.hangUp()
+	<-stream.Done()
+	close(release)
+	<-a.Done()
+	if err := a.Err(); !errors.Is(err, errMasterSaidSo) {
 		t.Errorf("the agent ended with %v", err)
 	}
 }

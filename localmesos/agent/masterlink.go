@@ -198,11 +198,9 @@ func (a *Agent) readEvents(ctx context.Context, cancel context.CancelCauseFunc, 
 			}
 			silence.Reset(timeout)
 		}
-		a.loop.post(func() {
-			if ctx.Err() == nil {
-				a.event(ev, out)
-			}
-		})
+		// Also when the stream has ended meanwhile: its last word may be to shut down.
+		// The loop hears of the end after all that came before it.
+		a.loop.post(func() { a.event(ev, out) })
 	}
 }
 
