@@ -22,6 +22,9 @@ TESTTIMEOUT ?= 20m
 # How often `make soak` repeats each fault test.
 COUNT ?= 100
 
+# What `make bench` measures: a regular expression, of everything when empty.
+RUN ?=
+
 .PHONY: help setup build test lint bench demo run soak fuzz clean
 
 help: ## Show this help
@@ -50,7 +53,7 @@ bench: build ## Measure against floors taken in the same run: a table, and build
 	@scripts/setup.sh --for test
 	@mkdir -p build
 	@go build -o build/bench ./integration/bench
-	@scripts/with-engine.sh build/bench -bin bin -out build/bench.json
+	@scripts/with-engine.sh build/bench -bin bin -out build/bench.json -run '$(RUN)'
 
 demo: ## Install what is missing, build, run the examples on the embedded stack, show what happens, clean up
 	@scripts/setup.sh --for demo

@@ -19,7 +19,7 @@ import (
 const (
 	manyAgents    = 1000
 	tasksPerAgent = 10
-	offerCycles   = 100
+	offerCycles   = 300
 )
 
 // agents measures a master with a thousand agents and ten thousand tasks: how

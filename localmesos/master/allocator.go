@@ -27,10 +27,13 @@ func (m *Master) startTimers() {
 	}
 }
 
-// allocate offers all that is free. For each agent the role with the smallest
+// allocate offers all that is free.
+func (m *Master) allocate() { m.allocateOf(m.sortedAgents()...) }
+
+// allocateOf offers what is free on some agents. For each agent the role with the smallest
 // share comes first, and in it the framework with the smallest; it is offered
 // all that it has not refused, as by Mesos's hierarchical allocator without quotas.
-func (m *Master) allocate() {
+func (m *Master) allocateOf(agents ...*agent) {
 	if m.faults.OffersPaused() {
 		return
 	}
@@ -46,7 +49,7 @@ func (m *Master) allocate() {
 	slices.Sort(roles)
 	total := m.clusterQuantities()
 	made := map[*framework][]*offer{}
-	for _, a := range m.sortedAgents() {
+	for _, a := range agents {
 		if a.state != agentConnected || !m.worthOffering(a.free) {
 			continue
 		}
@@ -160,8 +163,7 @@ func (m *Master) worthOffering(l resource.List) bool {
 	if len(m.least) == 0 {
 		return true
 	}
-	there := resource.QuantitiesOf(l)
-	return slices.ContainsFunc(m.least, there.Contains)
+	return slices.ContainsFunc(m.least, l.HasAmounts)
 }
 
 // needsGPUs tells that the agent has GPUs and the framework cannot use them: Mesos keeps such agents free for those that can.

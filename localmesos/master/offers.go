@@ -111,7 +111,7 @@ func (f *framework) filter(x filter) {
 		f.filters = map[string][]filter{}
 	}
 	f.filters[x.agent] = append(slices.DeleteFunc(f.filters[x.agent], func(old filter) bool {
-		return old.role == x.role && !x.until.Before(old.until) && x.refused.Contains(old.refused...)
+		return old.role == x.role && !x.until.Before(old.until) && x.refused.Covers(old.refused)
 	}), x)
 }
 
@@ -119,7 +119,7 @@ func (f *framework) filter(x filter) {
 // more than was refused is never filtered.
 func (f *framework) isFiltered(role, agentID string, resources resource.List) bool {
 	return slices.ContainsFunc(f.filters[agentID], func(x filter) bool {
-		return x.role == role && x.refused.Contains(resources...)
+		return x.role == role && x.refused.Covers(resources)
 	})
 }
 

@@ -107,7 +107,8 @@ func (m *Master) registerAgent(sub link.Subscribe, remote string) (agentSubscrip
 	a.free = total.Sub(used...)
 	m.publishRegistration(a, !known, news)
 	m.startPings(a)
-	m.allocate()
+	// The others have nothing that they had not before.
+	m.allocateOf(a)
 	return s, nil
 }
 

@@ -16,6 +16,37 @@ import (
 // BenchmarkOfferCycle offers a thousand agents with ten tasks each to a framework
 // that has refused all of them before.
 func BenchmarkOfferCycle(b *testing.B) {
+	benchmarkFull(b, func(m *Master, f *framework) {
+		// Nobody reads the stream.
+		f.stream = wire.NewStream(wire.Protobuf)
+		m.revive(f, nil)
+		if len(f.offers) != benchAgents {
+			b.Fatalf("%d offers", len(f.offers))
+		}
+		refuseAll(m, f)
+	})
+}
+
+// BenchmarkIdleCycle looks for something to offer where all is refused.
+func BenchmarkIdleCycle(b *testing.B) {
+	benchmarkFull(b, func(m *Master, f *framework) {
+		m.allocate()
+		if len(f.offers) != 0 {
+			b.Fatalf("%d offers", len(f.offers))
+		}
+	})
+}
+
+const benchAgents, benchTasksPerAgent = 1000, 10
+
+func refuseAll(m *Master, f *framework) {
+	never := 3600.0
+	for _, o := range f.offers {
+		m.decline(f, &scheduler.Call_Decline{OfferIDs: []mesos.OfferID{{Value: o.id}}, Filters: &mesos.Filters{RefuseSeconds: &never}})
+	}
+}
+
+func benchmarkFull(b *testing.B, act func(*Master, *framework)) {
 	m, err := New(Flags{Registry: RegistryInMemory})
 	if err != nil {
 		b.Fatal(err)
@@ -27,28 +58,21 @@ func BenchmarkOfferCycle(b *testing.B) {
 	m.loop.do(func() {
 		f := m.frameworks[m.subscribe(&scheduler.Call{Type: scheduler.Call_SUBSCRIBE, Subscribe: &scheduler.Call_Subscribe{
 			FrameworkInfo: &mesos.FrameworkInfo{User: "root", Name: "bench"}}}, wire.Protobuf).frameworkID]
-		const agents, tasksPerAgent = 1000, 10
 		f.suppressed[f.roles()[0]] = true
-		for i := range agents {
+		for i := range benchAgents {
 			s, err := m.registerAgent(link.Subscribe{AgentInfo: mesos.AgentInfo{Hostname: strconv.Itoa(i), Resources: benchResources(16, 65536)}}, "127.0.0.1:1")
 			if err != nil {
 				b.Fatal(err)
 			}
-			for j := range tasksPerAgent {
+			for j := range benchTasksPerAgent {
 				m.newTask(f, m.agents[s.agentID], mesos.TaskInfo{TaskID: mesos.TaskID{Value: fmt.Sprint(i, "-", j)}, Resources: benchResources(0.1, 32)[:2]}, "x")
 			}
 		}
-		never := 3600.0
+		delete(f.suppressed, f.roles()[0])
+		m.allocate()
+		refuseAll(m, f)
 		for b.Loop() {
-			for _, o := range f.offers {
-				m.decline(f, &scheduler.Call_Decline{OfferIDs: []mesos.OfferID{{Value: o.id}}, Filters: &mesos.Filters{RefuseSeconds: &never}})
-			}
-			// Nobody reads the stream.
-			f.stream = wire.NewStream(wire.Protobuf)
-			m.revive(f, nil)
-			if len(f.offers) != agents {
-				b.Fatalf("%d offers", len(f.offers))
-			}
+			act(m, f)
 		}
 	})
 }

@@ -33,16 +33,6 @@ func (q Quantities) Sub(l List) {
 	}
 }
 
-// Contains tells whether there is at least as much of everything.
-func (q Quantities) Contains(o Quantities) bool {
-	for name, amount := range o {
-		if q[name] < amount {
-			return false
-		}
-	}
-	return true
-}
-
 // DominantShare is the largest part that q is of any amount in total: the share
 // that Dominant Resource Fairness compares.
 func (q Quantities) DominantShare(total Quantities) float64 {

@@ -58,10 +58,30 @@ func (l List) Sub(resources ...mesos.Resource) List {
 }
 
 // Contains tells whether all the resources together are in l.
-func (l List) Contains(resources ...mesos.Resource) bool {
-	for _, r := range Of(resources) {
-		i := l.find(r)
-		if i < 0 || !hasValue(l[i], r) {
+func (l List) Contains(resources ...mesos.Resource) bool { return l.Covers(Of(resources)) }
+
+// Covers is Contains of what is a List already, without making one.
+func (l List) Covers(o List) bool {
+	for i := range o {
+		j := l.find(o[i])
+		if j < 0 || !hasValue(l[j], o[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// HasAmounts tells whether the scalars of l, whatever they are reserved for, add up
+// to at least as much of everything.
+func (l List) HasAmounts(q Quantities) bool {
+	for name, amount := range q {
+		sum := int64(0)
+		for i := range l {
+			if l[i].Name == name && l[i].Scalar != nil {
+				sum += fixed(l[i].Scalar.Value)
+			}
+		}
+		if sum < amount {
 			return false
 		}
 	}
