@@ -117,9 +117,6 @@ func New(opts Options) (*Daemon, error) {
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	if opts.OwnProgram {
-		if err := closeInherited(); err != nil {
-			d.log.Warn("processes may inherit open files of whoever started the daemon", "err", err)
-		}
 		if err := procid.BecomeSubreaper(); err != nil {
 			d.log.Warn("exit codes of background processes will be unknown", "err", err)
 		} else {

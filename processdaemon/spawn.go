@@ -100,16 +100,6 @@ func (t *task) limits() cgroup.Limits {
 	return cgroup.Limits{CPUs: l.CPUs, MemoryBytes: int64(l.MemMB * (1 << 20))}
 }
 
-// closeInherited keeps the files that whoever started the daemon left open
-// from reaching its processes. All that Go opens itself is closed on exec.
-func closeInherited() error {
-	const first = 3
-	if err := unix.CloseRange(first, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return fmt.Errorf("close_range: %w", err)
-	}
-	return nil
-}
-
 // openOutput opens a file of the sandbox for appending. The directory may be
 // writable by the task's user, so a symlink or a pipe in the place of the
 // file is refused rather than followed.

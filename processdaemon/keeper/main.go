@@ -152,6 +152,11 @@ func oomScore(asked int) int {
 // limits, files.
 func prepare() error {
 	syscall.Umask(0o022)
+	// What whoever started the daemon left open must not reach processes. All that
+	// Go opens itself is closed on exec.
+	if err := unix.CloseRange(readyFile, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		logf("close_range: %v; processes may inherit open files of whoever started the daemon", err)
+	}
 	if err := procid.BecomeSubreaper(); err != nil {
 		return err
 	}
