@@ -13,6 +13,8 @@ import (
 type Board struct {
 	tasks map[string]*taskChecks
 	queue queue
+	// epoch is when the first task came; checks are due on a grid that begins there.
+	epoch time.Time
 }
 
 // taskChecks are the checks of one task.
@@ -88,6 +90,9 @@ func NewBoard() *Board { return &Board{tasks: map[string]*taskChecks{}} }
 // taken anew.
 func (b *Board) Add(id string, checks []Check, now time.Time) {
 	b.Remove(id)
+	if b.epoch.IsZero() {
+		b.epoch = now
+	}
 	t := &taskChecks{id: id, start: now}
 	for i := range checks {
 		p := &progress{task: t, check: &checks[i], due: now.Add(checks[i].Delay)}
@@ -137,7 +142,7 @@ func (b *Board) Done(pr Probe, o Outcome, now time.Time) (Change, bool) {
 	}
 	defer func() {
 		if p.state != dead {
-			p.due = now.Add(p.check.Interval)
+			p.due = b.onGrid(now.Add(p.check.Interval), p.check.Interval)
 			heap.Push(&b.queue, p)
 		}
 	}()
@@ -158,6 +163,19 @@ func (b *Board) Done(pr Probe, o Outcome, now time.Time) (Change, bool) {
 	change := Change{TaskID: t.id, Dead: c.do == end, Message: p.words()}
 	change.Health = !same(before, after)
 	return change, change.Health || change.Dead
+}
+
+// onGrid puts a time off by at most a twentieth of the interval and a quarter of
+// a second, so that the checks of many tasks wake the processor together.
+func (b *Board) onGrid(due time.Time, interval time.Duration) time.Time {
+	step := min(interval/20, 250*time.Millisecond)
+	if step <= 0 {
+		return due
+	}
+	if over := due.Sub(b.epoch) % step; over > 0 {
+		return due.Add(step - over)
+	}
+	return due
 }
 
 // event counts the outcome and says what it is for the table.

@@ -2,6 +2,7 @@ package health
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -289,5 +290,30 @@ func TestFromSpec(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "healthChecks[0]") {
 			t.Errorf("%q: %v", want, err)
 		}
+	}
+}
+
+// The checks of many tasks come due together, none much later than it should.
+func TestChecksShareAGrid(t *testing.T) {
+	t.Parallel()
+	b := NewBoard()
+	start := time.Now()
+	moments := map[time.Duration]bool{}
+	for i := range 100 {
+		at := start.Add(time.Duration(i) * 7 * time.Millisecond)
+		b.Add(strconv.Itoa(i), []Check{{Interval: time.Second}}, at)
+		pr, ok := b.Take(at)
+		if !ok {
+			t.Fatal("not due")
+		}
+		b.Done(pr, Outcome{Verdict: Passed}, at)
+		late := pr.at.due.Sub(at.Add(time.Second))
+		if late < 0 || late > 50*time.Millisecond {
+			t.Errorf("due %s late", late)
+		}
+		moments[pr.at.due.Sub(start)] = true
+	}
+	if len(moments) > 20 {
+		t.Errorf("due at %d moments", len(moments))
 	}
 }

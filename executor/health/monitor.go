@@ -8,8 +8,14 @@ import (
 	"tandem/api"
 )
 
-// MostWorkers is how many checks are made at the same time.
-const MostWorkers = 32
+// MostWorkers is how many checks are made at the same time. Most checks take well
+// under a millisecond, so fewWorkers make them one after another; another worker comes
+// when nothing has moved for growAfter.
+const (
+	MostWorkers = 32
+	fewWorkers  = 4
+	growAfter   = 50 * time.Millisecond
+)
 
 // Monitor makes the checks of all tasks of an executor. Its methods are for one
 // event loop; what comes of a check is posted to that loop, which gives it back
@@ -21,6 +27,8 @@ type Monitor struct {
 	jobs     chan job
 	// workers are started, busy of them have a check in hand; they stay for the next.
 	workers, busy int
+	// moved is when a result came last, or a worker did.
+	moved time.Time
 }
 
 // Options are what a Monitor needs.
@@ -85,22 +93,40 @@ func (m *Monitor) Forget(id string) {
 // Next returns the time until Run has something to do; false when a result must come first.
 func (m *Monitor) Next() (time.Duration, bool) {
 	due, ok := m.board.Next()
-	if !ok || m.busy == MostWorkers {
+	now := time.Now()
+	wait, room := m.room(now)
+	if !ok || !room {
 		return 0, false
 	}
-	return max(0, time.Until(due)), true
+	return max(0, due.Sub(now), wait), true
+}
+
+// room returns the time until another check can be given to a worker; false
+// when there are as many as can be.
+func (m *Monitor) room(now time.Time) (time.Duration, bool) {
+	switch {
+	case m.busy < m.workers, m.workers < fewWorkers:
+		return 0, true
+	case m.workers < MostWorkers:
+		return max(0, m.moved.Add(growAfter).Sub(now)), true
+	}
+	return 0, false
 }
 
 // Run gives the checks that are due to the workers.
 func (m *Monitor) Run() {
 	now := time.Now()
-	for m.busy < MostWorkers {
+	for {
+		if wait, room := m.room(now); !room || wait > 0 {
+			return
+		}
 		pr, ok := m.board.Take(now)
 		if !ok {
 			return
 		}
 		if m.busy++; m.busy > m.workers {
 			m.workers++
+			m.moved = now
 			m.opt.Go(m.work)
 		}
 		m.jobs <- job{pr, m.patients[pr.TaskID]}
@@ -124,8 +150,9 @@ func (m *Monitor) work() {
 // Take takes a result that was posted; false means that there is nothing to tell.
 func (m *Monitor) Take(r Result) (Change, bool) {
 	m.busy--
+	m.moved = time.Now()
 	m.note(r)
-	return m.board.Done(r.probe, r.outcome, time.Now())
+	return m.board.Done(r.probe, r.outcome, m.moved)
 }
 
 // note logs once when a check cannot be made, and when it can be again.

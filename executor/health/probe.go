@@ -115,36 +115,44 @@ func (p *patient) judge(ctx context.Context, o Outcome, err error, limit time.Du
 }
 
 // dial connects to a port of the task, at the first of its addresses that answers.
-func (p *patient) dial(ctx context.Context, port int) (net.Conn, error) {
+func (p *patient) dial(ctx context.Context, port int) (conn net.Conn, err error) {
+	err = p.reach(ctx, port, func(ns *os.File, to netip.AddrPort) error {
+		conn, err = netns.DialTCP(ctx, ns, to)
+		return err
+	})
+	return conn, err
+}
+
+// reach tries the task's addresses one after another.
+func (p *patient) reach(ctx context.Context, port int, try func(ns *os.File, to netip.AddrPort) error) error {
 	ns, err := p.namespace(ctx)
 	if err != nil {
-		return nil, &enterError{err}
+		return &enterError{err}
 	}
 	if len(p.Addresses) == 0 {
-		return nil, &enterError{errors.New("it has no address")}
+		return &enterError{errors.New("it has no address")}
 	}
 	var first error
 	for _, a := range p.Addresses {
 		to := netip.AddrPortFrom(a, uint16(port))
-		conn, err := netns.DialTCP(ctx, ns, to)
-		if err == nil {
-			return conn, nil
-		}
+		err := try(ns, to)
 		var number syscall.Errno
 		var refused *net.OpError
 		switch {
+		case err == nil:
+			return nil
 		case errors.As(err, &number) && elsewhere[number]:
 			err = fmt.Errorf("%s: %w", to, number)
 		case errors.As(err, &refused) && !ours[number]:
-			return nil, err
+			return err
 		default:
-			return nil, &enterError{err}
+			return &enterError{err}
 		}
 		if first == nil {
 			first = err
 		}
 	}
-	return nil, first
+	return first
 }
 
 // elsewhere are the errors after which another address may do.
@@ -160,11 +168,10 @@ var ours = map[syscall.Errno]bool{
 
 // tcp is content when a connection is accepted.
 func (p *patient) tcp(ctx context.Context, c *Check) (Outcome, error) {
-	conn, err := p.dial(ctx, c.Port)
+	err := p.reach(ctx, c.Port, func(ns *os.File, to netip.AddrPort) error { return netns.ReachTCP(ctx, ns, to) })
 	if err != nil {
 		return Outcome{Value: new(0)}, err
 	}
-	conn.Close()
 	return Outcome{Value: new(1)}, nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -69,9 +70,61 @@ func own(ns *os.File) (bool, error) {
 // DialTCP connects to a TCP port from within a namespace; nil is the caller's
 // own. It honours the context's deadline and cancellation.
 func DialTCP(ctx context.Context, ns *os.File, to netip.AddrPort) (net.Conn, error) {
+	var conn net.Conn
+	err := connected(ctx, ns, to, func(f *os.File) (err error) {
+		conn, err = net.FileConn(f)
+		return err
+	})
+	return conn, err
+}
+
+// ReachTCP is DialTCP for those who only want to know whether a connection is
+// accepted. It costs half of it: no poller is asked when the peer is near.
+func ReachTCP(ctx context.Context, ns *os.File, to netip.AddrPort) error {
+	return connected(ctx, ns, to, nil)
+}
+
+// connected makes a connection and lends it to use, when that is not nil.
+func connected(ctx context.Context, ns *os.File, to netip.AddrPort, use func(*os.File) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	fd, err := socket(ns, to.Addr())
+	if err != nil {
+		return fmt.Errorf("socket in the network namespace: %w", err)
+	}
+	began := unix.Connect(fd, sockaddr(to))
+	if began == nil && use == nil {
+		return os.NewSyscallError("close", unix.Close(fd))
+	}
+	f := os.NewFile(uintptr(fd), "tcp")
+	defer f.Close()
+	switch {
+	case began == nil:
+	case errors.Is(began, unix.EINPROGRESS), errors.Is(began, unix.EINTR):
+		err = await(ctx, f)
+	default:
+		err = os.NewSyscallError("connect", began)
+	}
+	if err != nil {
+		return &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(to), Err: err}
+	}
+	if use == nil {
+		return nil
+	}
+	return use(f)
+}
+
+// socket makes a non-blocking socket for TCP.
+func socket(ns *os.File, addr netip.Addr) (int, error) {
+	family := unix.AF_INET
+	if addr.Is6() && !addr.Is4In6() {
+		family = unix.AF_INET6
+	}
+	const kind = unix.SOCK_STREAM | unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
 	if ns == nil {
-		var d net.Dialer
-		return d.DialContext(ctx, "tcp", to.String())
+		fd, err := unix.Socket(family, kind, 0)
+		return fd, os.NewSyscallError("socket", err)
 	}
 	type made struct {
 		fd  int
@@ -80,23 +133,20 @@ func DialTCP(ctx context.Context, ns *os.File, to netip.AddrPort) (net.Conn, err
 	// A goroutine of its own, for a thread that finds no way back ends with it.
 	ch := make(chan made, 1)
 	go func() {
-		fd, err := socketIn(ns, to.Addr())
+		fd, err := socketIn(ns, family, kind)
 		ch <- made{fd, err}
 	}()
 	m := <-ch
-	if err := m.err; err != nil {
-		return nil, fmt.Errorf("socket in the network namespace: %w", err)
-	}
-	f := os.NewFile(uintptr(m.fd), "tcp "+to.String())
-	defer f.Close()
-	if err := connect(ctx, f, to); err != nil {
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: net.TCPAddrFromAddrPort(to), Err: err}
-	}
-	return net.FileConn(f)
+	return m.fd, m.err
 }
 
-// socketIn makes a socket for TCP in a namespace.
-func socketIn(ns *os.File, addr netip.Addr) (fd int, err error) {
+// home is the program's own namespace.
+var home = sync.OnceValues(func() (int, error) {
+	return unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+})
+
+// socketIn makes a socket in another namespace.
+func socketIn(ns *os.File, family, kind int) (fd int, err error) {
 	runtime.LockOSThread()
 	stay := false
 	defer func() {
@@ -106,18 +156,13 @@ func socketIn(ns *os.File, addr netip.Addr) (fd int, err error) {
 			runtime.UnlockOSThread()
 		}
 	}()
-	home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	back, err := home()
 	if err != nil {
 		return -1, err
 	}
-	defer unix.Close(home)
 	raw, err := ns.SyscallConn()
 	if err != nil {
 		return -1, err
-	}
-	family := unix.AF_INET
-	if addr.Is6() && !addr.Is4In6() {
-		family = unix.AF_INET6
 	}
 	fd = -1
 	controlErr := raw.Control(func(target uintptr) {
@@ -125,11 +170,9 @@ func socketIn(ns *os.File, addr netip.Addr) (fd int, err error) {
 			err = os.NewSyscallError("setns", err)
 			return
 		}
-		fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		fd, err = unix.Socket(family, kind, 0)
 		err = os.NewSyscallError("socket", err)
-		if back := unix.Setns(home, unix.CLONE_NEWNET); back != nil {
-			stay = true
-		}
+		stay = unix.Setns(back, unix.CLONE_NEWNET) != nil
 	})
 	if stay {
 		if fd >= 0 {
@@ -140,21 +183,11 @@ func socketIn(ns *os.File, addr netip.Addr) (fd int, err error) {
 	return fd, errors.Join(controlErr, err)
 }
 
-// connect connects a non-blocking socket, see connect(2), EINPROGRESS.
-func connect(ctx context.Context, f *os.File, to netip.AddrPort) error {
+// await waits for the end of a connection attempt, see connect(2), EINPROGRESS.
+func await(ctx context.Context, f *os.File) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return err
-	}
-	var began error
-	if err := raw.Control(func(fd uintptr) { began = unix.Connect(int(fd), sockaddr(to)) }); err != nil {
-		return err
-	}
-	switch {
-	case began == nil:
-		return nil
-	case !errors.Is(began, unix.EINPROGRESS) && !errors.Is(began, unix.EINTR):
-		return os.NewSyscallError("connect", began)
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := f.SetWriteDeadline(deadline); err != nil {

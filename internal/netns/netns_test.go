@@ -42,7 +42,7 @@ func inside(t *testing.T) (*os.File, *exec.Cmd) {
 		t.Fatalf("namespace %v, error %v", ns, err)
 	}
 	t.Cleanup(func() { ns.Close() })
-	fd, err := socketIn(ns, loopback)
+	fd, err := socket(ns, loopback)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func inside(t *testing.T) (*os.File, *exec.Cmd) {
 // listen makes a listening socket inside and returns its address.
 func listen(t *testing.T, ns *os.File, backlog int) netip.AddrPort {
 	t.Helper()
-	fd, err := socketIn(ns, loopback)
+	fd, err := socket(ns, loopback)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,6 +85,12 @@ func TestDialReachesWhatListensInsideOnly(t *testing.T) {
 	c, err := DialTCP(t.Context(), ns, to)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if err := ReachTCP(t.Context(), ns, to); err != nil {
+		t.Error(err)
+	}
+	if err := ReachTCP(t.Context(), nil, to); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("outside: %v, want a refusal", err)
 	}
 	if got := c.RemoteAddr().String(); got != to.String() {
 		t.Errorf("connected to %s, want %s", got, to)
