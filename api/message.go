@@ -38,7 +38,20 @@ type Message struct {
 	// Signal is for MessageSignal: a name such as SIGHUP or HUP, or a number.
 	Signal string `json:"signal,omitempty"`
 	// Resources is for MessageResources.
-	Resources *ResourceUpdate `json:"resources,omitempty"`
+	Resources *ResourceChange `json:"resources,omitempty"`
+}
+
+// ResourceChange says which amounts are to change. What is absent stays as the
+// executor has it: as the task was started, or as an earlier change left it.
+type ResourceChange struct {
+	Requests ResourceAmounts `json:"requests,omitzero"`
+	Limits   ResourceAmounts `json:"limits,omitzero"`
+}
+
+// ResourceAmounts are cores and MiB of memory; nil means no change.
+type ResourceAmounts struct {
+	CPUs  *float64 `json:"cpus,omitempty"`
+	MemMB *float64 `json:"memMB,omitempty"`
 }
 
 // ResourceUpdate holds the amounts from now on. They replace all that was set
@@ -55,6 +68,8 @@ type MessageResult struct {
 	Type    MessageType `json:"type"`
 	// Task is the id of the task, when one was found.
 	Task string `json:"task,omitempty"`
+	// Resources are what the task has from now on, after MessageResources.
+	Resources *ResourceUpdate `json:"resources,omitempty"`
 	// Error says why it was not done; empty means that it was.
 	Error string `json:"error,omitempty"`
 }
@@ -83,23 +98,66 @@ func (m *Message) Check() error {
 	return nil
 }
 
-func (u *ResourceUpdate) check() error {
+func (c *ResourceChange) check() error {
+	if *c == (ResourceChange{}) {
+		return errors.New("resources name no amount that is to change")
+	}
 	var errs Errors
 	for _, x := range []struct {
-		path           string
-		request, limit float64
-		most           float64
+		path string
+		v    *float64
+		most float64
 	}{
-		{"cpus", u.Requests.CPUs, u.Limits.CPUs, 1 << 20}, {"memMB", u.Requests.MemMB, u.Limits.MemMB, 1 << 40},
+		{"requests.cpus", c.Requests.CPUs, maxCPUs}, {"limits.cpus", c.Limits.CPUs, maxCPUs},
+		{"requests.memMB", c.Requests.MemMB, maxMemMB}, {"limits.memMB", c.Limits.MemMB, maxMemMB},
 	} {
-		for side, v := range map[string]float64{"requests": x.request, "limits": x.limit} {
-			if v < 0 || v > x.most {
-				errs.Add("resources."+side+"."+x.path, v, "is no sensible amount")
-			}
-		}
-		if x.limit > 0 && x.request > x.limit {
-			errs.Add("resources.requests."+x.path, x.request, "is more than the limit of %v", x.limit)
+		if x.v != nil && (*x.v < 0 || *x.v > x.most) {
+			errs.Add("resources."+x.path, *x.v, "is no sensible amount")
 		}
 	}
+	errs = append(errs, exceeding("cpus", value(c.Requests.CPUs), value(c.Limits.CPUs))...)
+	errs = append(errs, exceeding("memMB", value(c.Requests.MemMB), value(c.Limits.MemMB))...)
 	return errs.Sorted()
+}
+
+// The largest amounts that make any sense.
+const (
+	maxCPUs  = 1 << 20
+	maxMemMB = 1 << 40
+)
+
+// Apply returns what comes of the change, with before as the amounts until now.
+func (c *ResourceChange) Apply(before ResourceUpdate) (ResourceUpdate, error) {
+	after := before
+	for _, x := range []struct {
+		to   *float64
+		from *float64
+	}{
+		{&after.Requests.CPUs, c.Requests.CPUs}, {&after.Limits.CPUs, c.Limits.CPUs},
+		{&after.Requests.MemMB, c.Requests.MemMB}, {&after.Limits.MemMB, c.Limits.MemMB},
+	} {
+		if x.from != nil {
+			*x.to = *x.from
+		}
+	}
+	errs := append(exceeding("cpus", after.Requests.CPUs, after.Limits.CPUs), exceeding("memMB", after.Requests.MemMB, after.Limits.MemMB)...)
+	if err := errs.Sorted(); err != nil {
+		return before, fmt.Errorf("%w; change both", err)
+	}
+	return after, nil
+}
+
+// exceeding is the error of a request above its limit.
+func exceeding(path string, request, limit float64) (errs Errors) {
+	if limit > 0 && request > limit {
+		errs.Add("resources.requests."+path, request, "is more than the limit of %v", limit)
+	}
+	return errs
+}
+
+func value(p *float64) float64 {
+	if p == nil {
+		return 0
+	}
+	return *p
 }

@@ -40,11 +40,13 @@ type messages struct {
 	// answers holds the latest ids, with nil while one is under way.
 	answers map[string]*api.MessageResult
 	order   []string
+	// amounts are what tasks have since a change, by their ids; the worker's alone.
+	amounts map[string]api.ResourceUpdate
 }
 
 type messageJob struct {
 	result api.MessageResult
-	do     func(context.Context) error
+	do     func(context.Context, *api.MessageResult) error
 }
 
 // messageDone is the worker's report to the loop.
@@ -61,6 +63,7 @@ func (e *Executor) message(data []byte) {
 	q := &e.messages
 	if q.queue == nil {
 		q.queue, q.answers = make(chan messageJob, messageQueue), map[string]*api.MessageResult{}
+		q.amounts = map[string]api.ResourceUpdate{}
 		e.workers.Go(e.doMessages)
 	}
 	result := api.MessageResult{Version: api.TaskSpecVersion, ID: m.ID, Type: m.Type}
@@ -72,7 +75,7 @@ func (e *Executor) message(data []byte) {
 	}
 	do, err := e.plan(&m, &result)
 	if err != nil {
-		do = func(context.Context) error { return err }
+		do = func(context.Context, *api.MessageResult) error { return err }
 	}
 	if e.enqueue(messageJob{result: result, do: do}) && m.ID != "" {
 		q.answers[m.ID] = nil
@@ -96,7 +99,7 @@ func (e *Executor) enqueue(j messageJob) bool {
 }
 
 // plan finds out what a message asks for. What it returns runs beside the loop.
-func (e *Executor) plan(m *api.Message, result *api.MessageResult) (func(context.Context) error, error) {
+func (e *Executor) plan(m *api.Message, result *api.MessageResult) (func(context.Context, *api.MessageResult) error, error) {
 	if err := m.Check(); err != nil {
 		return nil, err
 	}
@@ -115,16 +118,37 @@ func (e *Executor) plan(m *api.Message, result *api.MessageResult) (func(context
 		if err != nil {
 			return nil, err
 		}
-		return func(ctx context.Context) error { return rt.Signal(ctx, id, sig) }, nil
+		return func(ctx context.Context, _ *api.MessageResult) error { return rt.Signal(ctx, id, sig) }, nil
 	case api.MessageResources:
 		u, ok := rt.(ResourceUpdater)
 		if !ok {
 			return nil, fmt.Errorf("task %q is a %s, whose resources cannot be changed while it runs", t.name(), t.spec.Kind)
 		}
-		resources := *m.Resources
-		return func(ctx context.Context) error { return u.UpdateResources(ctx, id, resources) }, nil
+		started := api.ResourceUpdate{Requests: t.spec.Requests, Limits: t.spec.Limits}
+		return e.resize(u, id, started, *m.Resources), nil
 	default:
 		return nil, fmt.Errorf("type %q of a message has no code", m.Type) // Check knows them
+	}
+}
+
+// resize changes some amounts of a task and keeps the others, those of an
+// earlier change included.
+func (e *Executor) resize(u ResourceUpdater, id string, started api.ResourceUpdate, change api.ResourceChange) func(context.Context, *api.MessageResult) error {
+	return func(ctx context.Context, result *api.MessageResult) error {
+		before, changed := e.messages.amounts[id]
+		if !changed {
+			before = started
+		}
+		after, err := change.Apply(before)
+		if err != nil {
+			return err
+		}
+		if err := u.UpdateResources(ctx, id, after); err != nil {
+			return err
+		}
+		e.messages.amounts[id] = after
+		result.Resources = &after
+		return nil
 	}
 }
 
@@ -177,7 +201,7 @@ func (e *Executor) doMessages() {
 func (e *Executor) doMessage(j messageJob) {
 	if j.do != nil {
 		ctx, cancel := context.WithTimeout(e.work, messageLimit)
-		err := j.do(ctx)
+		err := j.do(ctx, &j.result)
 		cancel()
 		if err != nil {
 			j.result.Error = err.Error()

@@ -46,6 +46,9 @@ func TestMessagesAreAnswered(t *testing.T) {
 			{`"type":"signal","task":"task-b","signal":"10"`, "signal b user defined signal 1", "b", ""},
 			{`"type":"resources","task":"a","resources":{"limits":{"cpus":2}}`, "update a 2", "a", ""},
 			{`"type":"resources","task":"a","resources":{"limits":{"cpus":13}}`, "update a 13", "a", "not thirteen"},
+			{`"type":"resources","task":"a","resources":{"requests":{"memMB":64}}`, "update a 2", "a", ""},
+			{`"type":"resources","task":"a","resources":{"requests":{"cpus":3}}`, "", "a", "more than the limit of 2; change both"},
+			{`"type":"resources","task":"a","resources":{}`, "", "", "name no amount"},
 			{`"type":"resources","task":"a","resources":{"limits":{"cpus":1},"requests":{"cpus":2}}`, "", "", "more than the limit"},
 			{`"type":"resources","task":"a","resources":{"limits":{"memMB":-1}}`, "", "", "no sensible amount"},
 			{`"type":"signal","task":"a","signal":"SIGNAL"`, "", "a", "is unknown"},
@@ -95,6 +98,29 @@ func TestMessageIsDoneOnce(t *testing.T) {
 		}
 		if n != 1 {
 			t.Errorf("done %d times", n)
+		}
+	})
+}
+
+// TestResourcesThatAreNotNamedStay: a change adds to those before it, and the
+// answer tells what the task has now.
+func TestResourcesThatAreNotNamedStay(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(r *rig) {
+		r.agent.launch(taskInfo("a", 0))
+		r.settle()
+		for i, c := range []struct {
+			change string
+			want   api.ResourceUpdate
+		}{
+			{`{"limits":{"cpus":2,"memMB":128}}`, api.ResourceUpdate{Limits: api.TaskResources{CPUs: 2, MemMB: 128}}},
+			{`{"requests":{"cpus":0.5}}`, api.ResourceUpdate{Requests: api.TaskResources{CPUs: 0.5}, Limits: api.TaskResources{CPUs: 2, MemMB: 128}}},
+			{`{"limits":{"cpus":0}}`, api.ResourceUpdate{Requests: api.TaskResources{CPUs: 0.5}, Limits: api.TaskResources{MemMB: 128}}},
+		} {
+			got := r.say(`{"version":"tandem/v1","id":"` + fmt.Sprint("r", i) + `","type":"resources","resources":` + c.change + `}`)
+			if len(got) != 1 || got[0].Error != "" || got[0].Resources == nil || *got[0].Resources != c.want {
+				t.Errorf("%s: %+v", c.change, got)
+			}
 		}
 	})
 }
