@@ -30,7 +30,8 @@ func (a *app) getCommand() *cobra.Command {
 		Short: "Show what is declared and what runs",
 		Long: `Shows objects of a kind as a table, or as data with -o. "get all" shows workloads,
 services and taskgroups. -o json and -o yaml of what was applied give back what was applied;
-taskgroups, tasks and agents are given as the scheduler sees them.
+taskgroups, tasks and agents are given as the scheduler sees them. HEALTH is what the checks
+of a task say, "-" while that is not known and for tasks without checks.
 
 Without -n, all namespaces are shown.
 
