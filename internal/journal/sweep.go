@@ -6,38 +6,61 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"tandem/internal/atomicfile"
 )
 
-// Sweep removes the directories of dead owners that hold no record: that of one
-// which was killed while it wrote its first, or after it deleted its last.
-// Nobody else would ever look there, since there is no record to be found.
+// lockAge is how old the lock of an owner without any directory must be to be
+// taken for a dead one's: a file that was made just now is about to be locked.
+const lockAge = 3 * time.Second
+
+// Sweep removes what dead owners left that hold no record: the directory of one
+// which was killed while it wrote its first, or after it deleted its last, and the
+// lock of one that was killed before that or in its Close. Nobody else would ever look
+// there, since there is no record to be found.
 func (j *Journal) Sweep() error {
 	dirs, err := os.ReadDir(j.records())
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
 	var errs []error
+	known := map[string]bool{}
 	for _, d := range dirs {
-		dir := filepath.Join(j.records(), d.Name())
-		if !d.IsDir() || !bare(dir) {
+		known[d.Name()] = true
+		if d.IsDir() && bare(filepath.Join(j.records(), d.Name())) {
+			errs = append(errs, j.sweep(d.Name()))
+		}
+	}
+	locks, err := os.ReadDir(j.owners())
+	if err != nil {
+		return fmt.Errorf("journal: %w", err)
+	}
+	for _, l := range locks {
+		name, ok := strings.CutSuffix(l.Name(), ".lock")
+		if !ok || known[name] {
 			continue
 		}
-		lock, err := takeLock(filepath.Join(j.owners(), d.Name()+".lock"), rangeClaim)
-		if errors.Is(err, ErrOwned) {
-			continue
+		if st, err := l.Info(); err == nil && time.Since(st.ModTime()) > lockAge {
+			errs = append(errs, j.sweep(name))
 		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("journal: owner %q: %w", d.Name(), err))
-			continue
-		}
-		// Nobody writes here while the lock is held; a record that came meanwhile
-		// keeps the directory.
-		o := &Owner{j: j, name: d.Name(), lock: lock, dir: dir}
-		errs = append(errs, atomicfile.RemoveTemp(dir), o.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// sweep removes what an owner left, by its encoded name, if it is dead.
+func (j *Journal) sweep(name string) error {
+	lock, err := takeLock(filepath.Join(j.owners(), name+".lock"), rangeClaim)
+	if errors.Is(err, ErrOwned) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("journal: owner %q: %w", name, err)
+	}
+	// Nobody writes here while the lock is held; a record that came meanwhile
+	// keeps the directory.
+	o := &Owner{j: j, name: name, lock: lock, dir: filepath.Join(j.records(), name)}
+	return errors.Join(atomicfile.RemoveTemp(o.dir), o.Close())
 }
 
 // bare tells whether a directory holds nothing but unfinished files.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // TestSweepAfterADeathInTheFirstWrite: an owner that was killed while it wrote
@@ -38,5 +39,39 @@ func TestSweepAfterADeathInTheFirstWrite(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(alive, ".tmp-1")); err != nil {
 		t.Errorf("what a living owner is writing is gone: %v", err)
+	}
+}
+
+// TestSweepAfterADeathBeforeTheFirstWrite: an owner that was killed before it
+// recorded anything left its lock, and nothing that leads to it.
+func TestSweepAfterADeathBeforeTheFirstWrite(t *testing.T) {
+	t.Parallel()
+	j, err := Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, err := j.Own("live")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer live.Close()
+	for _, name := range []string{"dead", "being-made"} {
+		if err := os.WriteFile(j.lockPath(name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old := time.Now().Add(-time.Minute)
+	for _, name := range []string{"dead", "live"} {
+		if err := os.Chtimes(j.lockPath(name), old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"dead": false, "being-made": true, "live": true} {
+		if _, err := os.Stat(j.lockPath(name)); (err == nil) != want {
+			t.Errorf("lock of %s: there %v, want %v", name, err == nil, want)
+		}
 	}
 }
