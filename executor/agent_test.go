@@ -23,6 +23,9 @@ type testAgent struct {
 	withhold bool
 	// capable gives the framework the capability TASK_KILLING_STATE.
 	capable bool
+	// token is what SUBSCRIBED tells as the executor's; wantToken is the only
+	// Authorization that is good for updates. Empty is none and any.
+	token, wantToken string
 	// first are events that a new stream begins with instead of SUBSCRIBED.
 	first []*executor.Event
 	// subscribeStatus and updateStatus are the answers while not 0; updateDelay comes before an answer.
@@ -53,7 +56,12 @@ func (a *testAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	a.mu.Lock()
 	a.tokens = append(a.tokens, r.Header.Get("Authorization"))
+	refuse := call.Type == executor.Call_UPDATE && a.wantToken != "" && r.Header.Get("Authorization") != a.wantToken
 	a.mu.Unlock()
+	if refuse {
+		http.Error(w, "401 Unauthorized.", http.StatusUnauthorized)
+		return
+	}
 	switch call.Type {
 	case executor.Call_SUBSCRIBE:
 		a.subscribe(w, r, &call)
@@ -67,6 +75,16 @@ func (a *testAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		w.WriteHeader(http.StatusAccepted)
 	}
+}
+
+// commandWith is the command of an ExecutorInfo that holds a token, if there is one.
+func commandWith(token string) *mesos.CommandInfo {
+	if token == "" {
+		return nil
+	}
+	return &mesos.CommandInfo{Environment: &mesos.Environment{Variables: []mesos.Environment_Variable{
+		{Name: tokenVariable, Type: mesos.Environment_Variable_VALUE.Enum(), Value: &token},
+	}}}
 }
 
 func (a *testAgent) subscribe(w http.ResponseWriter, r *http.Request, call *executor.Call) {
@@ -95,7 +113,7 @@ func (a *testAgent) subscribe(w http.ResponseWriter, r *http.Request, call *exec
 			info.Capabilities = []mesos.FrameworkInfo_Capability{{Type: mesos.FrameworkInfo_Capability_TASK_KILLING_STATE}}
 		}
 		events = []*executor.Event{{Type: executor.Event_SUBSCRIBED, Subscribed: &executor.Event_Subscribed{
-			ExecutorInfo:  mesos.ExecutorInfo{ExecutorID: call.ExecutorID},
+			ExecutorInfo:  mesos.ExecutorInfo{ExecutorID: call.ExecutorID, Command: commandWith(a.token)},
 			FrameworkInfo: info,
 			AgentInfo:     mesos.AgentInfo{Hostname: "here", ID: &mesos.AgentID{Value: "agent-1"}},
 		}}}

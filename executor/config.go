@@ -2,18 +2,16 @@ package executor
 
 import (
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"tandem/api"
+	"tandem/executor/agentlink"
 )
 
 // tokenVariable holds the executor's credential; no task may ever see it.
@@ -44,8 +42,8 @@ type Config struct {
 	DomainSocket string
 	// TLS is nil unless the environment asks for it.
 	TLS *tls.Config
-	// Token is the bearer token; empty when the agent asks for none.
-	Token string
+	// Token is the bearer token; empty when the agent gave none.
+	Token agentlink.Token
 	// Sandbox is the executor's directory on the agent.
 	Sandbox string
 	// Checkpoint tells whether the executor may outlive its agent process, for
@@ -69,7 +67,7 @@ func ConfigFromEnv(lookup func(string) (string, bool)) (Config, error) {
 		AgentID:       r.get("MESOS_SLAVE_ID"),
 		Endpoint:      r.required("MESOS_AGENT_ENDPOINT"),
 		DomainSocket:  r.get("MESOS_DOMAIN_SOCKET"),
-		Token:         r.get(tokenVariable),
+		Token:         agentlink.Token(r.get(tokenVariable)),
 		ShutdownGrace: r.duration("MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD", false),
 		Checkpoint:    r.boolean(false, "MESOS_CHECKPOINT"),
 	}
@@ -97,13 +95,12 @@ func ConfigFromEnv(lookup func(string) (string, bool)) (Config, error) {
 		r.errs.Add("MESOS_DOMAIN_SOCKET", c.DomainSocket, "has %d bytes, a socket's path at most %d; give the agent a shorter --domain_socket_location",
 			len(c.DomainSocket), maxSocketPath)
 	}
+	if !c.Token.Valid() {
+		r.errs.Add(tokenVariable, nil, "holds characters that no token has; its value is not shown")
+	}
 	c.TLS = r.tls(c.Endpoint)
 	return c, r.errs.Sorted()
 }
-
-// TakeToken removes the token from the process's environment, so that nothing
-// that is started inherits it. Call it after ConfigFromEnv.
-func TakeToken() { os.Unsetenv(tokenVariable) }
 
 // NodeIP is the agent's address: the endpoint's host if that is an IP address, otherwise empty.
 func (c *Config) NodeIP() string {
@@ -166,61 +163,6 @@ func (r *envReader) boolean(unset bool, names ...string) bool {
 		return b
 	}
 	return unset
-}
-
-// ssl returns LIBPROCESS_SSL_<name>, or the older SSL_<name>.
-func (r *envReader) ssl(name string) string {
-	if v := r.get("LIBPROCESS_SSL_" + name); v != "" {
-		return v
-	}
-	return r.get("SSL_" + name)
-}
-
-// tls reads libprocess's SSL variables, with which the agent's own server is
-// configured; see docs/ssl.md of Apache Mesos.
-func (r *envReader) tls(endpoint string) *tls.Config {
-	if !r.boolean(false, "LIBPROCESS_SSL_ENABLED", "SSL_ENABLED") {
-		return nil
-	}
-	host, _, err := net.SplitHostPort(endpoint)
-	if err != nil {
-		host = endpoint
-	}
-	cfg := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
-	// VERIFY_CERT is the older name. Verification is left out only where the
-	// operator says so: the connection carries the token and the tasks' secrets.
-	cfg.InsecureSkipVerify = !r.boolean(true,
-		"LIBPROCESS_SSL_VERIFY_SERVER_CERT", "SSL_VERIFY_SERVER_CERT", "LIBPROCESS_SSL_VERIFY_CERT", "SSL_VERIFY_CERT")
-	if file := r.ssl("CA_FILE"); file != "" {
-		pool := x509.NewCertPool()
-		switch pem, err := os.ReadFile(file); {
-		case err != nil:
-			r.errs.Add("LIBPROCESS_SSL_CA_FILE", file, "%v", unwrapPath(err))
-		case !pool.AppendCertsFromPEM(pem):
-			r.errs.Add("LIBPROCESS_SSL_CA_FILE", file, "holds no PEM certificate")
-		default:
-			cfg.RootCAs = pool
-		}
-	}
-	cert, key := r.ssl("CERT_FILE"), r.ssl("KEY_FILE")
-	if cert != "" && key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			r.errs.Add("LIBPROCESS_SSL_CERT_FILE", cert, "%v", err)
-		} else {
-			cfg.Certificates = []tls.Certificate{pair}
-		}
-	}
-	return cfg
-}
-
-// unwrapPath takes the path off a file error, for texts that name it already.
-func unwrapPath(err error) error {
-	var p *os.PathError
-	if errors.As(err, &p) {
-		return p.Err
-	}
-	return err
 }
 
 // durationUnits are the units of stout's Duration, as agents write them.

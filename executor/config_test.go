@@ -2,8 +2,6 @@ package executor
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -69,31 +67,10 @@ func TestConfigTellsEverythingThatIsWrongAtOnce(t *testing.T) {
 	}
 }
 
-func TestTLSOfLibprocess(t *testing.T) {
-	t.Parallel()
-	c, err := ConfigFromEnv(environment(map[string]string{"SSL_ENABLED": "1", "LIBPROCESS_SSL_VERIFY_SERVER_CERT": "0"}))
-	if err != nil || c.TLS == nil || !c.TLS.InsecureSkipVerify {
-		t.Errorf("TLS %+v, error %v", c.TLS, err)
-	}
-	c, err = ConfigFromEnv(environment(map[string]string{"LIBPROCESS_SSL_ENABLED": "true"}))
-	if err != nil || c.TLS == nil || c.TLS.InsecureSkipVerify || c.TLS.ServerName != "127.0.0.1" {
-		t.Errorf("TLS %+v, error %v: verification must be left out only when told so", c.TLS, err)
-	}
-	empty := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(empty, []byte("nothing"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range []string{empty, empty + ".missing"} {
-		if _, err := ConfigFromEnv(environment(map[string]string{"LIBPROCESS_SSL_ENABLED": "1", "LIBPROCESS_SSL_CA_FILE": file})); err == nil || !strings.Contains(err.Error(), file) {
-			t.Errorf("CA file %s: error %v", file, err)
-		}
-	}
-}
-
 func TestE6DurationsAreReadAsMesosWritesThem(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{
-		"15mins": 15 * time.Minute, "2secs": 2 * time.Second, "500ms": 500 * time.Millisecond, "1.5secs": 1500 * time.Millisecond,
+		"15mins": 15 * time.Minute, "2secs": 2 * time.Second, "500ms": 500 * time.Millisecond, "1.5secs": 1500 * time.Millisecond, "1.5hrs": 90 * time.Minute,
 		"250us": 250 * time.Microsecond, "7ns": 7, "2hrs": 2 * time.Hour, "1days": 24 * time.Hour, "3weeks": 21 * 24 * time.Hour, "0ns": 0,
 	} {
 		if d, err := ParseDuration(text); err != nil || d != want {
@@ -114,6 +91,24 @@ func FuzzParseDuration(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		if d, err := ParseDuration(s); err == nil && d < 0 {
 			t.Errorf("%q is %d", s, d)
+		}
+	})
+}
+
+func TestTokenThatIsNoneIsRefusedUnseen(t *testing.T) {
+	t.Parallel()
+	_, err := ConfigFromEnv(environment(map[string]string{tokenVariable: "s3cret\nX-Other: 1"}))
+	if err == nil || !strings.Contains(err.Error(), tokenVariable) || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("error %v, want one of %s without its value", err, tokenVariable)
+	}
+}
+
+func FuzzEnvironRange(f *testing.F) {
+	f.Add("1 (a) b) S" + strings.Repeat(" 7", 60))
+	f.Add("")
+	f.Fuzz(func(t *testing.T, s string) {
+		if start, end, err := environRange(s); err == nil && (start <= 0 || end < start) {
+			t.Errorf("from %d to %d", start, end)
 		}
 	})
 }

@@ -27,6 +27,12 @@ type connection struct {
 	// recovery ends the wait for the agent, idle the wait for the first task.
 	recovery, idle *timer
 
+	// denied is why the agent did not accept our token for an update; the stream was
+	// left for that, and a second time in a row is the end.
+	denied error
+	// issued is the token that the ExecutorInfo of the first SUBSCRIBED holds, mostly none.
+	issued agentlink.Token
+
 	agentID string
 	// killing tells that the framework understands TASK_KILLING.
 	killing bool
@@ -92,6 +98,7 @@ func (e *Executor) subscribed(s *executor.Event_Subscribed) {
 	if s == nil {
 		return
 	}
+	e.renewToken(&s.ExecutorInfo)
 	e.log.Info("subscribed with the agent", "again", e.conn.ever, "unacknowledged", len(e.updates.list))
 	e.conn.up, e.conn.ever, e.conn.attempts = true, true, 0
 	e.timers.stop(e.conn.recovery)
@@ -125,8 +132,12 @@ func (e *Executor) closed(m closed) {
 	if errors.Is(err, io.EOF) {
 		err = errors.New("the agent ended the stream")
 	}
+	if errors.Is(err, context.Canceled) && e.conn.denied != nil {
+		err = e.conn.denied
+	}
 	e.log.Warn("not subscribed with the agent", "error", err, "attempt", e.conn.attempts)
 	switch {
+	case err == e.conn.denied && e.cfg.Checkpoint: //nolint:errorlint // this very error: it ended the stream, not the attempt
 	case agentlink.Refused(err):
 		e.loseAgent(fmt.Errorf("%w: it refuses this executor: %w", ErrAgentLost, err))
 		return
@@ -152,6 +163,48 @@ func (e *Executor) closed(m closed) {
 			e.connect()
 		}
 	})
+}
+
+// tokenDenied handles an update that the agent did not take because of the
+// token. Subscribing again shows what the agent thinks of it, and is where it
+// could give another. When that helps nothing the agent is lost: no update can
+// ever be told to it.
+func (e *Executor) tokenDenied(err error) {
+	if e.conn.denied != nil {
+		e.loseAgent(fmt.Errorf("%w: it refuses this executor: %w", ErrAgentLost, err))
+		return
+	}
+	e.conn.denied, e.conn.up = err, false
+	e.conn.cancel()
+}
+
+// renewToken takes the token that an agent gives with a later SUBSCRIBED, as a
+// variable of the ExecutorInfo's command. Apache Mesos's agents give one when they start
+// the executor, in the environment, and it does not expire; those with a module
+// that issues others may replace it here. What the first SUBSCRIBED holds is
+// the framework's own and never newer than the environment.
+func (e *Executor) renewToken(info *mesos.ExecutorInfo) {
+	var token agentlink.Token
+	for _, v := range info.GetCommand().GetEnvironment().GetVariables() {
+		if v.Name != tokenVariable {
+			continue
+		}
+		token = agentlink.Token(v.GetValue())
+		if secret := v.GetSecret().GetValue().GetData(); len(secret) > 0 {
+			token = agentlink.Token(secret)
+		}
+	}
+	switch {
+	case !e.conn.ever:
+		e.conn.issued = token
+	case token == "" || token == e.conn.issued:
+	case !token.Valid():
+		e.log.Error("the agent gives a token with characters that no token has; the earlier one stays")
+	default:
+		e.conn.issued = token
+		e.opts.Link.SetToken(token)
+		e.log.Info("the agent gives a new token")
+	}
 }
 
 // firstDelay paces the attempts before the first subscription: soon, because

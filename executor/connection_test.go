@@ -190,7 +190,7 @@ func TestE6WithoutCheckpointTheExecutorEndsWithItsAgent(t *testing.T) {
 
 func TestAgentThatDoesNotKnowUsEndsEverything(t *testing.T) {
 	t.Parallel()
-	for _, status := range []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusNotFound} {
+	for _, status := range []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound} {
 		inBubble(t, nil, func(r *rig) {
 			r.agent.launch(taskInfo("a", 0))
 			r.settle()
@@ -246,6 +246,50 @@ func TestTokenGoesWithEveryCall(t *testing.T) {
 		}
 		if strings.Contains(r.log.String(), "s3cret") {
 			t.Error("the token is in the log")
+		}
+	})
+}
+
+func TestTokenThatIsNotAcceptedForUpdatesEndsEverything(t *testing.T) {
+	t.Parallel()
+	for _, checkpoint := range []bool{true, false} {
+		inBubble(t, func(r *rig) { r.cfg.Checkpoint, r.cfg.Token = checkpoint, "s3cret" }, func(r *rig) {
+			r.agent.launch(taskInfo("a", 0))
+			r.settle()
+			// SUBSCRIBE is accepted all the time, but what it brings is not acknowledged.
+			r.agent.set(func() { r.agent.updateStatus, r.agent.withhold = http.StatusUnauthorized, true })
+			r.runtime.exit("a", Exit{Known: true})
+			err := r.ended()
+			if !errors.Is(err, ErrAgentLost) || !strings.Contains(err.Error(), "does not accept the executor's token") || strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("error %v, want ErrAgentLost with the reason and without the token", err)
+			}
+			if want := map[bool]int{true: 2, false: 1}[checkpoint]; r.agent.attempts != want {
+				t.Errorf("checkpoint %v: %d subscriptions, want %d", checkpoint, r.agent.attempts, want)
+			}
+		})
+	}
+}
+
+func TestTokenThatTheAgentGivesAnewIsUsed(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(r *rig) { r.cfg.Token, r.agent.token = "s3cret-1", "framework's own" }, func(r *rig) {
+		r.agent.launch(taskInfo("a", 0))
+		r.settle()
+		// From now on only the other token is good, for updates; SUBSCRIBED brings it.
+		r.agent.set(func() { r.agent.token, r.agent.wantToken, r.agent.updates = "s3cret-2", "Bearer s3cret-2", nil })
+		r.runtime.exit("a", Exit{Known: true})
+		if err := r.ended(); err != nil {
+			t.Error(err)
+		}
+		r.agent.mu.Lock()
+		defer r.agent.mu.Unlock()
+		for _, token := range r.agent.tokens {
+			if token != "Bearer s3cret-1" && token != "Bearer s3cret-2" {
+				t.Errorf("Authorization %q", token)
+			}
+		}
+		if !strings.Contains(r.log.String(), "gives a new token") || strings.Contains(r.log.String(), "s3cret") {
+			t.Error("the log lacks the new token's arrival, or holds a token")
 		}
 	})
 }

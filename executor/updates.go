@@ -121,7 +121,7 @@ func (e *Executor) sent(m sent) {
 		return // the acknowledgement came before the answer
 	}
 	if m.err == nil {
-		e.updates.failed = 0
+		e.updates.failed, e.conn.denied = 0, nil
 		e.awaitAcknowledgement(u)
 		return
 	}
@@ -129,6 +129,11 @@ func (e *Executor) sent(m sent) {
 		return
 	}
 	e.log.Warn("update not delivered", "task", u.task.id, "state", u.status.GetState().String(), "error", m.err)
+	if agentlink.Denied(m.err) {
+		u.generation = 0
+		e.tokenDenied(m.err)
+		return
+	}
 	if agentlink.Refused(m.err) {
 		// It would be refused each time, and would spoil the next SUBSCRIBE.
 		e.drop(u)
@@ -172,6 +177,7 @@ func (e *Executor) acknowledged(taskID string, uuid []byte) {
 	}
 	for _, u := range e.updates.list {
 		if u.task.id == taskID && bytes.Equal(u.status.UUID, uuid) {
+			e.conn.denied = nil
 			e.drop(u)
 			e.settled(u)
 			return

@@ -55,7 +55,9 @@ func run(args []string, stdout, stderr io.Writer, lookup func(string) (string, b
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: o.level}))
 	cfg, err := executor.ConfigFromEnv(lookup)
-	executor.TakeToken()
+	if err := executor.TakeToken(); err != nil {
+		log.Warn("processes of the same user may read the executor's token", "error", err)
+	}
 	if err != nil {
 		fmt.Fprintf(stderr, "tandem-executor: the environment is not that of a Mesos executor:\n%v\n", err)
 		return exitUsage

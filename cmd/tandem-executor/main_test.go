@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -79,6 +81,31 @@ func TestTheTokenDoesNotStayInTheEnvironment(t *testing.T) {
 	_, _, text := call(nil)
 	if _, there := os.LookupEnv(name); there || strings.Contains(text, "s3cret") {
 		t.Errorf("token in the environment: %v; output %q", there, text)
+	}
+}
+
+// A process whose kernel environment holds a token is needed: this program, once more.
+func TestTheTokenIsErasedFromProc(t *testing.T) {
+	t.Parallel()
+	const name = "MESOS_EXECUTOR_AUTHENTICATION_TOKEN"
+	if os.Getenv("TEST_SHOW_ENVIRON") != "" {
+		if err := executor.TakeToken(); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile("/proc/self/environ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, there := os.LookupEnv(name)
+		fmt.Printf("there=%v after=%s\n", there, bytes.ReplaceAll(b, []byte{0}, []byte{'|'}))
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestTheTokenIsErasedFromProc$", "-test.v")
+	cmd.Env = []string{"BEFORE=1", name + "=s3cret", "AFTER=2", "TEST_SHOW_ENVIRON=1"}
+	out, err := cmd.CombinedOutput()
+	text := string(out)
+	if err != nil || strings.Contains(text, "s3cret") || !strings.Contains(text, "there=false") || !strings.Contains(text, "BEFORE=1|") || !strings.Contains(text, "|AFTER=2|") {
+		t.Errorf("%v, want all of the environment but the token:\n%s", err, text)
 	}
 }
 

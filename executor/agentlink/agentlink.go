@@ -16,7 +16,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
@@ -45,8 +45,8 @@ type Config struct {
 	DomainSocket string
 	// TLS is nil for plain HTTP. It does not matter for a unix socket.
 	TLS *tls.Config
-	// Token goes into "Authorization: Bearer"; empty means none.
-	Token string
+	// Token goes with every call; empty means none.
+	Token Token
 	// FrameworkID and ExecutorID go into every call.
 	FrameworkID, ExecutorID string
 	// Dial replaces the dialer, for tests; may be nil.
@@ -59,11 +59,14 @@ type Client struct {
 	url       string
 	http      *http.Client
 	transport *http.Transport
+	// token is what Config.Token or SetToken said last.
+	token atomic.Pointer[Token]
 }
 
 // New returns a client; nothing is connected yet.
 func New(cfg Config) *Client {
 	c := &Client{cfg: cfg, url: "http://" + cfg.Endpoint + "/api/v1/executor"}
+	c.token.Store(&cfg.Token)
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
 	c.transport = &http.Transport{
 		// An executor talks to its own agent only, never through a proxy of the environment.
@@ -95,36 +98,11 @@ func New(cfg Config) *Client {
 	return c
 }
 
+// SetToken replaces the token for all calls that begin from now on.
+func (c *Client) SetToken(t Token) { c.token.Store(&t) }
+
 // Close ends idle connections. Open streams end with their context.
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
-
-// StatusError is an answer other than the one that the call should have.
-type StatusError struct {
-	Call   string
-	Status int
-	Body   string
-}
-
-// Error names the call, the status and what the agent said.
-func (e *StatusError) Error() string {
-	return fmt.Sprintf("agent answered %s with %d %s: %s", e.Call, e.Status, http.StatusText(e.Status), e.Body)
-}
-
-// Refused reports whether err is an answer that will not change by trying
-// again: the agent does not know this framework or executor, does not accept
-// the token, or finds the call malformed. While an agent starts or recovers it
-// answers 503, and 403 while the executor is not subscribed: those are not refusals.
-func Refused(err error) bool {
-	var s *StatusError
-	if !errors.As(err, &s) {
-		return false
-	}
-	switch s.Status {
-	case http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests:
-		return false
-	}
-	return s.Status >= 300 && s.Status < 500
-}
 
 // Subscribe opens the stream of events; the two lists are what the agent has
 // not acknowledged yet, in the order in which it happened. The stream lives
@@ -143,7 +121,7 @@ func (c *Client) Subscribe(ctx context.Context, tasks []mesos.TaskInfo, updates 
 		if expired {
 			err = fmt.Errorf("no answer within %s: %w", callTimeout, err)
 		}
-		return nil, fmt.Errorf("subscribe with the agent: %w", err)
+		return nil, fmt.Errorf("subscribe with the agent: %w", advise(err))
 	}
 	if !limit.Stop() {
 		resp.Body.Close()
@@ -151,7 +129,7 @@ func (c *Client) Subscribe(ctx context.Context, tasks []mesos.TaskInfo, updates 
 		return nil, fmt.Errorf("subscribe with the agent: no answer within %s", callTimeout)
 	}
 	if resp.StatusCode != http.StatusOK {
-		err := statusError("SUBSCRIBE", resp)
+		err := c.statusError("SUBSCRIBE", resp)
 		cancel()
 		return nil, err
 	}
@@ -179,11 +157,11 @@ func (c *Client) send(ctx context.Context, name string, call *executor.Call) err
 	defer cancel()
 	resp, err := c.post(ctx, call)
 	if err != nil {
-		return fmt.Errorf("send %s to the agent: %w", name, err)
+		return fmt.Errorf("send %s to the agent: %w", name, advise(err))
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusAccepted {
-		return statusError(name, resp)
+		return c.statusError(name, resp)
 	}
 	// Reading to the end lets the connection be used again.
 	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, maxBody))
@@ -207,8 +185,8 @@ func (c *Client) post(ctx context.Context, call *executor.Call) (*http.Response,
 	}
 	req.Header.Set("Content-Type", mediaType)
 	req.Header.Set("Accept", mediaType)
-	if c.cfg.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.cfg.Token)
+	if token := *c.token.Load(); token != "" {
+		req.Header.Set("Authorization", "Bearer "+string(token))
 	}
 	if err := failpoint.Inject("agent/", call.Type.String()); err != nil {
 		return nil, err
@@ -222,16 +200,6 @@ func (c *Client) post(ctx context.Context, call *executor.Call) (*http.Response,
 		return nil, err
 	}
 	return resp, nil
-}
-
-// statusError reads the agent's text and closes the body.
-func statusError(call string, resp *http.Response) error {
-	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
-	if err != nil {
-		text = append(text, " (cut off)"...)
-	}
-	return &StatusError{Call: call, Status: resp.StatusCode, Body: strings.TrimSpace(string(text))}
 }
 
 // maxRecord is far above any event: a task group with all its specifications.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -113,8 +115,21 @@ func TestOverTLS(t *testing.T) {
 	cfg.TLS = &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
 	stranger := New(cfg)
 	defer stranger.Close()
-	if _, err := stranger.Subscribe(t.Context(), nil, nil); err == nil {
-		t.Error("subscribed with an agent whose certificate is not trusted")
+	if _, err := stranger.Subscribe(t.Context(), nil, nil); err == nil || !strings.Contains(err.Error(), "LIBPROCESS_SSL_CA_FILE") {
+		t.Errorf("error %v of an agent whose certificate is not trusted, want one with the remedy", err)
+	}
+}
+
+func TestTLSWithAnAgentThatHasNone(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.NotFoundHandler())
+	defer s.Close()
+	cfg := config(s.Listener.Addr().String())
+	cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	c := New(cfg)
+	defer c.Close()
+	if err := c.Message(t.Context(), []byte("x")); err == nil || !strings.Contains(err.Error(), "LIBPROCESS_SSL_ENABLED") {
+		t.Errorf("error %v, want one that names the setting", err)
 	}
 }
 
@@ -141,7 +156,7 @@ func TestAnswersOtherThanYes(t *testing.T) {
 	t.Parallel()
 	for status, refused := range map[int]bool{
 		http.StatusBadRequest: true, http.StatusUnauthorized: true, http.StatusNotFound: true, http.StatusTemporaryRedirect: true,
-		http.StatusForbidden: false, http.StatusServiceUnavailable: false, http.StatusInternalServerError: false, http.StatusTooManyRequests: false,
+		http.StatusForbidden: true, http.StatusServiceUnavailable: false, http.StatusInternalServerError: false, http.StatusTooManyRequests: false,
 	} {
 		s := httptest.NewServer(agent(t, nil, status))
 		c := New(config(s.Listener.Addr().String()))
@@ -167,6 +182,66 @@ func TestAnswersOtherThanYes(t *testing.T) {
 	}
 }
 
+func TestDeniedIsToldApartFromNotSubscribed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		call, body string
+		status     int
+		denied     bool
+	}{
+		{"UPDATE", "401 Unauthorized.", http.StatusUnauthorized, true},
+		{"UPDATE", "Executor is not subscribed", http.StatusForbidden, false},
+		{"UPDATE", "Authenticated principal does not contain a 'cid' claim", http.StatusForbidden, true},
+		{"SUBSCRIBE", "", http.StatusForbidden, true},
+		{"SUBSCRIBE", "Executor cannot be found", http.StatusBadRequest, false},
+		{"SUBSCRIBE", "Agent has not finished recovery", http.StatusServiceUnavailable, false},
+	} {
+		err := fmt.Errorf("wrapped: %w", &StatusError{Call: c.call, Status: c.status, Body: c.body})
+		if Denied(err) != c.denied || c.denied && !Refused(err) {
+			t.Errorf("%v: denied %v, refused %v", err, Denied(err), Refused(err))
+		}
+	}
+	if Denied(errors.New("connection refused")) {
+		t.Error("an agent that does not answer has denied nothing")
+	}
+}
+
+func TestDenialSaysWhatToDoAndNeverTheToken(t *testing.T) {
+	t.Parallel()
+	// A server that repeats what it was sent.
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "no good: "+r.Header.Get("Authorization"), http.StatusUnauthorized)
+	}))
+	defer s.Close()
+	for token, want := range map[Token]string{"s3cret": "no good: Bearer [token]; it does not accept the executor's token", "": "none in MESOS_EXECUTOR_AUTHENTICATION_TOKEN"} {
+		cfg := config(s.Listener.Addr().String())
+		cfg.Token = "another"
+		c := New(cfg)
+		c.SetToken(token)
+		_, err := c.Subscribe(t.Context(), nil, nil)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("error %v, want %q in it", err, want)
+		}
+		c.Close()
+	}
+}
+
+func TestATokenDoesNotShowItself(t *testing.T) {
+	t.Parallel()
+	cfg := config("here:1")
+	var log strings.Builder
+	slog.New(slog.NewTextHandler(&log, nil)).Info("text", "token", cfg.Token, "config", cfg)
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("json", "token", cfg.Token)
+	fmt.Fprintf(&log, "%s %v %+v %#v %q %x %d", cfg.Token, cfg, cfg, cfg, cfg.Token, cfg.Token, cfg.Token)
+	b, err := json.Marshal(map[string]any{"token": cfg.Token})
+	if text := log.String() + string(b); err != nil || strings.Contains(text, "s3cret") || strings.Contains(text, fmt.Sprintf("%x", "s3cret")) || !strings.Contains(text, hidden) {
+		t.Errorf("%s, error %v", text, err)
+	}
+	if Token("a b").Valid() || Token("a\r\nb").Valid() || Token("ä").Valid() || !Token("eyJ.a-b_c.d=").Valid() {
+		t.Error("what can go into a header is not told apart")
+	}
+}
+
 func TestTheTokenDoesNotFollowARedirect(t *testing.T) {
 	t.Parallel()
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the call was sent on") }))
@@ -175,7 +250,7 @@ func TestTheTokenDoesNotFollowARedirect(t *testing.T) {
 	defer s.Close()
 	c := New(config(s.Listener.Addr().String()))
 	defer c.Close()
-	if err := c.Message(t.Context(), nil); err == nil {
+	if err := c.Message(t.Context(), []byte("x")); err == nil {
 		t.Error("a redirect was taken for an answer")
 	}
 }
