@@ -37,6 +37,7 @@ func (s *Scheduler) handler() http.Handler {
 	mux.HandleFunc("GET /v1/objects/{kind}/{namespace}/{name}/events", s.handle(s.getEvents))
 	mux.HandleFunc("GET /v1/taskgroups", s.handle(s.getTaskgroups))
 	mux.HandleFunc("POST /v1/taskgroups/{namespace}/{name}/restart", s.handle(s.postRestartGroup))
+	mux.HandleFunc("POST /v1/taskgroups/{namespace}/{name}/messages", s.handle(s.postMessage))
 	mux.HandleFunc("GET /v1/taskgroups/{id}/tasks/{task}/logs", s.getLogs)
 	mux.HandleFunc("GET /v1/agents", s.handle(s.getAgents))
 	mux.Handle("GET /metrics", s.metricsHandler())
@@ -154,14 +155,20 @@ func kindOf(r *http.Request) (api.Kind, error) {
 	return "", badRequest("unknown kind %q: known are %v", r.PathValue("kind"), api.Kinds())
 }
 
+// decodeBody reads the JSON of a request; example is what the error shows.
+func decodeBody(r *http.Request, into any, example string) error {
+	err := json.NewDecoder(r.Body).Decode(into)
+	var big *http.MaxBytesError
+	if err == nil || errors.As(err, &big) {
+		return err
+	}
+	return badRequest("the request is no JSON of the form %s: %v", example, err)
+}
+
 // decode reads the documents of an apply or validate request.
 func decode(r *http.Request) (req wire.ApplyRequest, docs []api.Document, warnings []api.FieldError, err error) {
-	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
-		var big *http.MaxBytesError
-		if errors.As(err, &big) {
-			return req, nil, nil, err
-		}
-		return req, nil, nil, badRequest("the request is no JSON of the form {\"documents\": [...]}: %v", err)
+	if err := decodeBody(r, &req, `{"documents": [...]}`); err != nil {
+		return req, nil, nil, err
 	}
 	if len(req.Documents) == 0 {
 		return req, nil, nil, badRequest("the request holds no documents")
@@ -237,12 +244,8 @@ func (s *Scheduler) postRestart(r *http.Request) (any, error) {
 
 func (s *Scheduler) postScale(r *http.Request) (any, error) {
 	var req wire.ScaleRequest
-	if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
-		var big *http.MaxBytesError
-		if errors.As(err, &big) {
-			return nil, err
-		}
-		return nil, badRequest("the request is no JSON of the form {\"replicas\": 3}: %v", err)
+	if err := decodeBody(r, &req, `{"replicas": 3}`); err != nil {
+		return nil, err
 	}
 	if req.Replicas < 0 || req.Replicas > api.MaxInstances {
 		return nil, badRequest("replicas %d must be 0 to %d", req.Replicas, api.MaxInstances)

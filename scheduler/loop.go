@@ -49,6 +49,8 @@ type loop struct {
 	slaves map[string]slave
 	events *history
 	stamp  int64
+	// messages are those to executors that wait for their answers, by id.
+	messages map[string]*message
 	// suspended ends everything and places nothing, see Suspend.
 	suspended bool
 
@@ -125,7 +127,8 @@ func newLoop(s *Scheduler) (*loop, error) {
 		s: s, log: s.log, wake: make(chan struct{}, 1),
 		versions: map[string]uint64{}, objects: map[api.Ref]*object{}, slots: map[api.Ref]map[int]*slot{},
 		tasks: map[string]*slot{}, agents: map[string]*agent{}, slaves: map[string]slave{}, placeBudget: placeBudget, events: newHistory(),
-		dirty: map[string][]byte{}, touched: map[api.Ref]bool{},
+		messages: map[string]*message{},
+		dirty:    map[string][]byte{}, touched: map[api.Ref]bool{},
 		connection: connection{unanswered: map[string]string{}},
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

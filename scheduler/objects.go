@@ -235,29 +235,41 @@ func (l *loop) restart(ref api.Ref) error {
 	return nil
 }
 
-// restartGroup replaces one taskgroup, named by its id or by its name.
-func (l *loop) restartGroup(namespace, name string) error {
+// findSlot finds the instance of a taskgroup that is named by its id or by its
+// name; nil when there is none.
+func (l *loop) findSlot(namespace, name string) *slot {
 	for ref, slots := range l.slots {
 		for _, sl := range slots {
-			byName := ref.Namespace == namespace && l.groupName(sl) == name
-			if !byName && (sl.Group == nil || sl.Group.ID != name) {
-				continue
+			if ref.Namespace == namespace && l.groupName(sl) == name || sl.Group != nil && sl.Group.ID == name {
+				return sl
 			}
-			l.touched[ref] = true
-			switch {
-			case sl.Group == nil: // it waits for its time, or for a place
-				sl.startAfresh()
-				l.saveSlot(sl)
-			case sl.Group.ended():
-				sl.Group.Kill = killReplace
-				l.saveSlot(sl)
-			case sl.Group.Kill != killSurplus:
-				l.kill(sl, killReplace, l.s.o.Now())
-			}
-			return nil
 		}
 	}
+	return nil
+}
+
+func noGroup(name string) error {
 	return &apiError{404, wire.Problem{Code: wire.CodeNotFound, Message: fmt.Sprintf("taskgroup %q does not exist", name)}}
+}
+
+// restartGroup replaces one taskgroup, named by its id or by its name.
+func (l *loop) restartGroup(namespace, name string) error {
+	sl := l.findSlot(namespace, name)
+	if sl == nil {
+		return noGroup(name)
+	}
+	l.touched[sl.Owner] = true
+	switch {
+	case sl.Group == nil: // it waits for its time, or for a place
+		sl.startAfresh()
+		l.saveSlot(sl)
+	case sl.Group.ended():
+		sl.Group.Kill = killReplace
+		l.saveSlot(sl)
+	case sl.Group.Kill != killSurplus:
+		l.kill(sl, killReplace, l.s.o.Now())
+	}
+	return nil
 }
 
 // remove deletes an object; a workload goes when nothing of it runs any more.

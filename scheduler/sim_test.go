@@ -41,6 +41,8 @@ type sim struct {
 	calls  []*mesosapi.Call
 	// refuse makes the master answer ACCEPT by an error.
 	refuse bool
+	// hear takes the messages to executors; without it they are lost.
+	hear func(c *mesosapi.Call_Message)
 }
 
 type simAgent struct {
@@ -245,6 +247,10 @@ func (m *sim) Send(c *mesosapi.Call) bool {
 		m.reconcile(c.Reconcile)
 	case mesosapi.Call_ACKNOWLEDGE:
 		m.acknowledge(c.Acknowledge)
+	case mesosapi.Call_MESSAGE:
+		if m.hear != nil {
+			m.hear(c.Message)
+		}
 	default:
 		m.fatalf("unexpected call %s", c.Type)
 	}

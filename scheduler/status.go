@@ -68,6 +68,8 @@ func (l *loop) handle(e mesos.Event) {
 			delete(l.agents, e.AgentID)
 			delete(l.slaves, e.AgentID)
 		}
+	case mesos.Messaged:
+		l.answered(e)
 	case mesos.Refused:
 		l.refused(e, now)
 	}

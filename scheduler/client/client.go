@@ -118,6 +118,14 @@ func (c *Client) RestartTaskgroup(ctx context.Context, namespace, name string) e
 	return err
 }
 
+// Message sends a message to the executor of a taskgroup, named by its id or its
+// name, and waits for what came of it, 20 seconds at most. That the executor
+// refuses it is an Error with the code conflict, that it does not answer one
+// with the code timeout. The scheduler chooses the message's id.
+func (c *Client) Message(ctx context.Context, namespace, taskgroup string, m *api.Message) (*api.MessageResult, error) {
+	return do[api.MessageResult](ctx, c, http.MethodPost, "/v1/taskgroups/"+url.PathEscape(namespace)+"/"+url.PathEscape(taskgroup)+"/messages", nil, m)
+}
+
 // Events lists what happened to an object lately, oldest first.
 func (c *Client) Events(ctx context.Context, ref api.Ref) ([]wire.Event, error) {
 	return list[wire.Event](ctx, c, path(ref)+"/events", "")

@@ -56,6 +56,14 @@ func Shutdown(executorID, agentID string) *scheduler.Call {
 	}}
 }
 
+// Message carries data to an executor. It is answered by the executor, if at
+// all, with a Messaged; Mesos promises neither that it arrives nor that it tells when it does not.
+func Message(executorID, agentID string, data []byte) *scheduler.Call {
+	return &scheduler.Call{Type: scheduler.Call_MESSAGE, Message: &scheduler.Call_Message{
+		ExecutorID: mesos.ExecutorID{Value: executorID}, AgentID: mesos.AgentID{Value: agentID}, Data: data,
+	}}
+}
+
 // Acknowledge tells that a status is stored. Only one with a UUID may be acknowledged.
 func Acknowledge(s *mesos.TaskStatus) *scheduler.Call {
 	return &scheduler.Call{Type: scheduler.Call_ACKNOWLEDGE, Acknowledge: &scheduler.Call_Acknowledge{

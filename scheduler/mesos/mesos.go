@@ -96,6 +96,12 @@ type Failure struct {
 	Status int
 }
 
+// Messaged brings what an executor says to its framework. Mesos may lose it.
+type Messaged struct {
+	AgentID, ExecutorID string
+	Data                []byte
+}
+
 // Refused says that the master answered a call by an error, so that it had no
 // effect. Calls whose outcome is unknown end the connection instead.
 type Refused struct {
@@ -110,6 +116,7 @@ func (Offered) event()      {}
 func (Rescinded) event()    {}
 func (Updated) event()      {}
 func (Failure) event()      {}
+func (Messaged) event()     {}
 func (Refused) event()      {}
 
 // ParseMasters reads a comma-separated list of masters: host:port or

@@ -227,11 +227,14 @@ func (c *connection) event(ctx context.Context, e *scheduler.Event, in *loopInpu
 	case scheduler.Event_FAILURE:
 		f := e.GetFailure()
 		return c.handle(ctx, Failure{AgentID: f.GetAgentID().GetValue(), ExecutorID: f.GetExecutorID().GetValue(), Status: int(f.GetStatus())})
+	case scheduler.Event_MESSAGE:
+		m := e.GetMessage()
+		return c.handle(ctx, Messaged{AgentID: m.GetAgentID().Value, ExecutorID: m.GetExecutorID().Value, Data: m.GetData()})
 	case scheduler.Event_ERROR:
 		return c.errorEvent(ctx, e.GetError().GetMessage())
 	default:
-		// HEARTBEAT is noticed by its arrival; MESSAGE, inverse offers and
-		// operation updates have no meaning for this framework.
+		// HEARTBEAT is noticed by its arrival; inverse offers and operation
+		// updates have no meaning for this framework.
 		return nil
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
 	"go.uber.org/goleak"
 )
@@ -255,5 +256,24 @@ func TestParseMasters(t *testing.T) {
 		if _, err := ParseMasters(bad); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", bad, err, want)
 		}
+	}
+}
+
+func TestMessagesGoBothWays(t *testing.T) {
+	t.Parallel()
+	m := newFakeMaster(t)
+	s, rec, _ := start(t, Config{}, m)
+	stream := next(t, m.subscribes, "SUBSCRIBE")
+	stream.subscribed(t, "fw", 15)
+	nextEvent[Subscribed](t, rec)
+	s.Send(Message("x1", "a1", []byte("ask")))
+	if c := next(t, m.calls, "call"); c.Type != scheduler.Call_MESSAGE || c.Message.ExecutorID.Value != "x1" || c.Message.AgentID.Value != "a1" || string(c.Message.Data) != "ask" {
+		t.Errorf("got %v", c)
+	}
+	stream.send(t, &scheduler.Event{Type: scheduler.Event_MESSAGE, Message: &scheduler.Event_Message{
+		AgentID: mesos.AgentID{Value: "a1"}, ExecutorID: mesos.ExecutorID{Value: "x1"}, Data: []byte{0, 1},
+	}})
+	if e := nextEvent[Messaged](t, rec); e.AgentID != "a1" || e.ExecutorID != "x1" || string(e.Data) != "\x00\x01" {
+		t.Errorf("got %+v", e)
 	}
 }

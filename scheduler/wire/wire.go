@@ -161,7 +161,7 @@ type ScaleRequest struct {
 
 // Problem is the body of every answer that is not 2xx.
 type Problem struct {
-	// Code is invalid, forbidden, notFound, conflict, tooLarge, unavailable or internal.
+	// Code is invalid, forbidden, notFound, conflict, tooLarge, timeout, unavailable or internal.
 	Code    string           `json:"code"`
 	Message string           `json:"message"`
 	Errors  []api.FieldError `json:"errors,omitempty"`
@@ -174,6 +174,7 @@ const (
 	CodeNotFound    = "notFound"
 	CodeConflict    = "conflict"
 	CodeTooLarge    = "tooLarge"
+	CodeTimeout     = "timeout"
 	CodeUnavailable = "unavailable"
 	CodeInternal    = "internal"
 )

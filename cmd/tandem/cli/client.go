@@ -96,6 +96,8 @@ func classify(err error) error {
 		return exit.With(exit.NotFound, err)
 	case wire.CodeConflict, wire.CodeForbidden:
 		return exit.With(exit.Refused, err)
+	case wire.CodeTimeout:
+		return exit.With(exit.TimedOut, err)
 	case wire.CodeUnavailable:
 		return exit.With(exit.Unreachable, fmt.Errorf("the scheduler cannot answer now: %w", err))
 	}
