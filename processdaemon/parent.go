@@ -23,15 +23,16 @@ type parent struct {
 	launch keeper.Launch
 	tree   *cgroup.Tree
 	kids   *children
-	wg     sync.WaitGroup // waits for keepers that this daemon started
+	// patience is how long a keeper may take for an answer. It needs milliseconds;
+	// one that stands still for that long cannot do its work.
+	patience time.Duration
+	wg       sync.WaitGroup // waits for keepers that this daemon started
 
 	mu sync.Mutex
 	c  *keeper.Client
 }
 
 const (
-	// keeperPatience is how long a keeper may take for an answer. It needs
-	// milliseconds; one that stands still for that long cannot do its work.
 	keeperPatience = 30 * time.Second
 	// retireTime is how long the end of an idle keeper may take.
 	retireTime = 3 * time.Second
@@ -59,7 +60,7 @@ func (p *parent) client(ctx context.Context) (*keeper.Client, error) {
 	var err error
 	for range rounds {
 		var c *keeper.Client
-		c, err = keeper.Dial(ctx, p.launch.Dir, keeperPatience)
+		c, err = keeper.Dial(ctx, p.launch.Dir, p.patience)
 		switch {
 		case err == nil && c.Build != version.String() && p.retire(ctx, c):
 			// It came from another release and nothing needs it.
@@ -140,7 +141,7 @@ func (p *parent) do(ctx context.Context, call func(context.Context, *keeper.Clie
 		if c, err = p.client(ctx); err != nil {
 			return err
 		}
-		cctx, cancel := context.WithTimeout(ctx, keeperPatience)
+		cctx, cancel := context.WithTimeout(ctx, p.patience)
 		err = call(cctx, c)
 		cancel()
 		switch {

@@ -175,51 +175,54 @@ func (k *Keeper) forget(prefix string) error {
 	return errors.Join(errs...)
 }
 
-// spawn hands a start to the thread that forks. The same key twice gets the
-// same answer twice.
+// spawn starts a process, on the thread that runs the conversation: a hand-over
+// would cost as much as the fork. The same key twice gets the same answer twice.
 func (k *Keeper) spawn(v *conversation, r *request) {
-	a, done, err := k.enqueue(v, r)
-	if !done && err == nil {
-		return
+	defer closeAll(r.received)
+	j, a, err := k.begin(v, r)
+	if j != nil {
+		var e *Entry
+		e, err = k.start(r.Spec)
+		a = k.conclude(j, e, err)
 	}
-	closeAll(r.received)
+	if j == nil && a == nil && err == nil {
+		return // who starts it answers
+	}
+	if a == nil {
+		a = new(answer)
+	}
 	a.Seq = r.Seq
-	v.answer(a, err)
+	v.answer(*a, err)
 }
 
-// enqueue takes a start, or answers it.
-func (k *Keeper) enqueue(v *conversation, r *request) (a answer, done bool, err error) {
+// begin answers a request for a start, or lets it wait for one under way, or
+// returns a job: then it is the caller's to start the process.
+func (k *Keeper) begin(v *conversation, r *request) (*job, *answer, error) {
 	if err := r.detach(); err != nil {
-		return answer{}, true, err
+		return nil, nil, err
 	}
 	if err := checkKey(r.Spec.Key); err != nil {
-		return answer{}, true, &fault{Code: codeInvalid, Text: err.Error()}
+		return nil, nil, &fault{Code: codeInvalid, Text: err.Error()}
 	}
 	if err := failpoint.Inject("keeper/asked"); err != nil {
-		return answer{}, true, err
+		return nil, nil, err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if e := k.entries[r.Spec.Key]; e != nil {
 		a := k.about(e)
 		a.Existing = true
-		return a, true, nil
+		return nil, &a, nil
 	}
 	if j := k.starting[r.Spec.Key]; j != nil {
-		j.askers = append(j.askers, asker{v, r.Seq})
-		closeAll(r.received)
-		return answer{}, false, nil
+		j.others = append(j.others, asker{v, r.Seq})
+		return nil, nil, nil
 	}
 	if k.retired {
-		return answer{}, true, &fault{Code: codeEnding, Text: "the keeper is ending"}
+		return nil, nil, &fault{Code: codeEnding, Text: "the keeper is ending"}
 	}
-	j := &job{spec: r.Spec, files: r.received, askers: []asker{{v, r.Seq}}}
-	k.starting[r.Spec.Key] = j
-	k.queue = append(k.queue, j)
+	j := &job{key: r.Spec.Key}
+	k.starting[j.key] = j
 	k.idle.Stop()
-	select {
-	case k.work <- struct{}{}:
-	default:
-	}
-	return answer{}, false, nil
+	return j, nil, nil
 }

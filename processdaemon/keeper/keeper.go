@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -27,14 +28,13 @@ import (
 type Keeper struct {
 	store *store
 	log   func(format string, args ...any)
-	work  chan struct{} // something is in the queue
+	null  *os.File
 
 	mu      sync.Mutex
 	entries map[string]*Entry
 	byPid   map[int]*Entry // those that have not ended and are this keeper's to collect
 	// starting are the keys that are being started, with everybody who asked.
 	starting map[string]*job
-	queue    []*job
 	strays   strays
 	conns    int
 	idle     *time.Timer
@@ -74,8 +74,11 @@ func newKeeper(dir string, log func(string, ...any)) (*Keeper, error) {
 		return nil, err
 	}
 	k := &Keeper{
-		store: s, log: log, work: make(chan struct{}, 1), entries: map[string]*Entry{}, byPid: map[int]*Entry{},
+		store: s, log: log, entries: map[string]*Entry{}, byPid: map[int]*Entry{},
 		starting: map[string]*job{}, wake: make(chan struct{}),
+	}
+	if k.null, err = os.OpenFile(os.DevNull, os.O_RDONLY, 0); err != nil {
+		return nil, err
 	}
 	entries, err := s.load(log)
 	if err != nil {
@@ -147,7 +150,6 @@ func (k *Keeper) retire() {
 
 // serve answers daemons until the keeper retires.
 func (k *Keeper) serve(l *unixhttp.Listener) error {
-	go k.spawner()
 	go k.store.syncer()
 	stop := make(chan error, 1)
 	go func() {

@@ -50,8 +50,8 @@ func logf(format string, args ...any) {
 }
 
 func run(dir string, ready func()) error {
-	// One processor is plenty, and few threads and an eager collector keep it small.
-	runtime.GOMAXPROCS(1)
+	// Few threads and an eager collector keep it small.
+	runtime.GOMAXPROCS(2)
 	debug.SetGCPercent(20)
 	// Caught rather than ignored, because processes would inherit the latter.
 	sigs := make(chan os.Signal, 8)

@@ -16,77 +16,57 @@ import (
 
 // job is one start under way.
 type job struct {
-	spec   *Spec
-	files  []*os.File
-	askers []asker
+	key    string
+	others []asker
 }
 
-// asker waits for a start.
+// asker waits for a start that another one asked for first.
 type asker struct {
 	v   *conversation
 	seq uint64
 }
 
-// spawner starts processes, one after the other, on a thread of its own: who
-// traces a process is a thread, not a program (ptrace(2)). It never ends, for
-// with the thread would end what it holds.
-func (k *Keeper) spawner() {
-	runtime.LockOSThread()
-	null, nullErr := os.OpenFile(os.DevNull, os.O_RDONLY, 0)
-	for range k.work {
-		for j := k.next(); j != nil; j = k.next() {
-			if nullErr != nil {
-				k.conclude(j, nil, nullErr)
-				continue
-			}
-			e, err := k.start(j.spec, null, true)
-			if errors.Is(err, errUntraced) {
-				e, err = k.start(j.spec, null, false)
-			}
-			k.conclude(j, e, err)
-		}
-	}
-}
-
-func (k *Keeper) next() *job {
+// conclude tells the others who asked for a start, and returns the answer.
+func (k *Keeper) conclude(j *job, e *Entry, err error) *answer {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.queue) == 0 {
-		return nil
-	}
-	j := k.queue[0]
-	k.queue = append(k.queue[:0], k.queue[1:]...)
-	return j
-}
-
-// conclude answers everybody who asked for a start.
-func (k *Keeper) conclude(j *job, e *Entry, err error) {
-	closeAll(j.files)
-	k.mu.Lock()
-	delete(k.starting, j.spec.Key)
+	delete(k.starting, j.key)
 	// One that ended at once may have sent its signal before it was in the books.
 	k.reap()
 	a := k.about(e)
 	k.mu.Unlock()
 	_ = failpoint.Inject("keeper/started")
-	for _, to := range j.askers {
-		a.Seq = to.seq
-		to.v.answer(a, err)
+	for _, to := range j.others {
+		other := a
+		other.Seq, other.Existing = to.seq, e != nil
+		to.v.answer(other, err)
 	}
+	return &a
+}
+
+// start starts a process, held if that is permitted here.
+func (k *Keeper) start(s *Spec) (*Entry, error) {
+	// Who traces a process is a thread, not a program (ptrace(2)).
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	e, err := k.try(s, true)
+	if errors.Is(err, errUntraced) {
+		e, err = k.try(s, false)
+	}
+	return e, err
 }
 
 // errUntraced says that tracing is forbidden here (Yama's ptrace_scope 3, some
 // sandboxes).
 var errUntraced = errors.New("processes cannot be traced here")
 
-// start starts a process in a session and control group of its own, with no
+// try starts a process in a session and control group of its own, with no
 // file but 0, 1 and 2.
 //
 // The process is held by ptrace(2) from its exec until it is in its groups and
 // recorded; PTRACE_O_EXITKILL kills it when the keeper dies before that. So
 // nothing ever runs that no record names. Where tracing is forbidden the process
 // runs at once and the record follows, after well under a millisecond.
-func (k *Keeper) start(s *Spec, null *os.File, hold bool) (*Entry, error) {
+func (k *Keeper) try(s *Spec, hold bool) (*Entry, error) {
 	pidfd := -1
 	sys := &syscall.SysProcAttr{Setsid: true, Ptrace: hold, PidFD: &pidfd}
 	if s.As != nil {
@@ -96,7 +76,7 @@ func (k *Keeper) start(s *Spec, null *os.File, hold bool) (*Entry, error) {
 		sys.UseCgroupFD, sys.CgroupFD = true, int(s.Cgroup.Fd())
 	}
 	pid, err := syscall.ForkExec(s.Path, s.Argv, &syscall.ProcAttr{
-		Dir: s.Dir, Env: s.Env, Files: []uintptr{null.Fd(), s.Stdout.Fd(), s.Stderr.Fd()}, Sys: sys,
+		Dir: s.Dir, Env: s.Env, Files: []uintptr{k.null.Fd(), s.Stdout.Fd(), s.Stderr.Fd()}, Sys: sys,
 	})
 	if err != nil {
 		if hold && errors.Is(err, unix.EPERM) {
@@ -148,7 +128,7 @@ func (k *Keeper) settle(s *Spec, pid, pidfd int, held bool) (*Entry, error) {
 		}
 	}
 	e := &Entry{Key: s.Key, ID: id, Tag: s.Tag}
-	if err := k.store.save(e); err != nil {
+	if err := k.store.create(e); err != nil {
 		return nil, fmt.Errorf("record the process: %w; free disk space or mend the data directory", err)
 	}
 	_ = failpoint.Inject("keeper/recorded")

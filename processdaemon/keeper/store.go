@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -69,6 +70,30 @@ func checkKey(key string) error {
 
 func (s *store) path(key string) string { return filepath.Join(s.dir, key+suffix) }
 
+// create records a process that does not run yet, in one write: a record that is
+// torn is about a process that the kernel killed with its keeper.
+func (s *store) create(e *Entry) error {
+	b, err := json.Marshal(diskRecord{recordFormat, *e})
+	if err != nil {
+		return err
+	}
+	if err := failpoint.Inject("keeper/save"); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(s.path(e.Key), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return s.save(e) // of a start that failed
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Close()); err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
+
 func (s *store) save(e *Entry) error {
 	b, err := json.Marshal(diskRecord{recordFormat, *e})
 	if err != nil {
@@ -103,10 +128,15 @@ func (s *store) sync(key string) {
 	}
 }
 
+// syncTime is how long ends are gathered before they are synced: a sync of each
+// by itself would hold up whoever writes to the same file system meanwhile.
+const syncTime = 200 * time.Millisecond
+
 // syncer brings records to the disk, many at a time when many processes end.
 func (s *store) syncer() {
 	const many = 16
 	for range s.signal {
+		time.Sleep(syncTime)
 		s.mu.Lock()
 		keys := s.pending
 		s.pending = nil
