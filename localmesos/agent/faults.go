@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"tandem/internal/procid"
 	"tandem/localmesos/agent/internal/store"
+	"tandem/localmesos/agent/internal/updates"
 	"tandem/localmesos/fault"
 	"tandem/localmesos/link"
 )
@@ -94,7 +96,11 @@ func (a *Agent) copiesOf(c *link.Call) int {
 
 // losesAck tells that an acknowledgement is to be taken for lost on its way; only the loop calls it.
 func (a *Agent) losesAck(k *link.Acknowledge) bool {
-	return a.copies(fault.Acknowledgement, k.FrameworkID.Value, fault.Subject{Task: k.TaskID, State: mesos.TASK_UNKNOWN}) == 0
+	state := mesos.TASK_UNKNOWN
+	if u, ok := a.updates.Front(updates.Key{Framework: k.FrameworkID.Value, Task: k.TaskID}); ok && bytes.Equal(u.Status.UUID, k.UUID) {
+		state = u.Status.GetState()
+	}
+	return a.copies(fault.Acknowledgement, k.FrameworkID.Value, fault.Subject{Task: k.TaskID, State: state}) == 0
 }
 
 // bootID is that of the machine, or of its simulated boot; the store must be open.

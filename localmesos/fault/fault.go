@@ -100,7 +100,8 @@ type Fault struct {
 	Agent     string `json:"agent,omitempty"`
 	Executor  string `json:"executor,omitempty"`
 	Task      string `json:"task,omitempty"`
-	// State is that of the update, such as TASK_RUNNING.
+	// State is that of the update, such as TASK_RUNNING; of an acknowledgement that
+	// of the update that it is for.
 	State string `json:"state,omitempty"`
 	// Offer is the id of one offer to rescind.
 	Offer string `json:"offer,omitempty"`

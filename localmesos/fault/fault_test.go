@@ -50,7 +50,7 @@ func TestCheckRefuses(t *testing.T) {
 		{Fault{Kind: Delay, Part: Scheduler}, OnMaster, "does not say by how much"},
 		{Fault{Kind: Drop, Times: -1}, OnMaster, "is not between"},
 		{Fault{Kind: Drop, Message: "kill"}, OnAgent, "use update or acknowledgement"},
-		{Fault{Kind: Drop, Message: Acknowledgement, State: "TASK_RUNNING"}, OnAgent, "names neither"},
+		{Fault{Kind: Drop, Message: Acknowledgement, Executor: "x"}, OnAgent, "names no executor"},
 		{Fault{Kind: Drop, State: "RUNNING"}, OnAgent, "use such as TASK_RUNNING"},
 		{Fault{Kind: Kill, For: 1}, OnAgent, "it has no duration"},
 		{Fault{Kind: Lose}, OnMaster, "it is for the agent"},

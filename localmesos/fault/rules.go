@@ -128,8 +128,8 @@ func (f Fault) checkMessage(bad func(string, ...any)) {
 	case f.Message != "" && f.Message != Update && f.Message != Acknowledgement:
 		bad("message %q is unknown; use %s or %s", f.Message, Update, Acknowledgement)
 	}
-	if f.Message == Acknowledgement && (f.State != "" || f.Executor != "") {
-		bad("an acknowledgement names neither a state nor an executor; leave them out")
+	if f.Message == Acknowledgement && f.Executor != "" {
+		bad("an acknowledgement names no executor; leave it out")
 	}
 	if f.State != "" && about && !knownState(f.State) {
 		bad("state %q is unknown; use such as TASK_RUNNING", f.State)

@@ -1,6 +1,7 @@
 package master
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -99,6 +100,16 @@ func (m *Master) copies(kind fault.Message, f *framework, s mesos.TaskStatus) in
 		}
 	}
 	return m.faults.Copies(kind, x)
+}
+
+// acknowledged is what is known of the status that an acknowledgement is about;
+// its state is TASK_UNKNOWN when it is not the last that was sent.
+func acknowledged(f *framework, c *scheduler.Call_Acknowledge) mesos.TaskStatus {
+	state := mesos.TASK_UNKNOWN
+	if t := f.tasks[c.TaskID.Value]; t != nil && t.sent != nil && bytes.Equal(t.sentUUID, c.UUID) {
+		state = *t.sent
+	}
+	return mesos.TaskStatus{TaskID: c.TaskID, AgentID: &c.AgentID, State: &state}
 }
 
 // identifyScheduler tells the faults who makes a call.

@@ -189,7 +189,7 @@ func (m *Master) acknowledge(f *framework, c *scheduler.Call_Acknowledge) {
 	if !ok {
 		return
 	}
-	copies := m.copies(fault.Acknowledgement, f, mesos.TaskStatus{TaskID: c.TaskID, AgentID: &c.AgentID})
+	copies := m.copies(fault.Acknowledgement, f, acknowledged(f, c))
 	if copies == 0 {
 		return // as if the framework had not sent it
 	}
