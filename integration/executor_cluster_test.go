@@ -50,6 +50,8 @@ type clusterOptions struct {
 	backoff time.Duration
 	// noDaemon leaves the process daemon out.
 	noDaemon bool
+	// agent changes the agent's flags before it starts; may be nil.
+	agent func(*agent.Flags)
 }
 
 func startCluster(t *testing.T, o clusterOptions) *cluster {
@@ -77,6 +79,9 @@ func startCluster(t *testing.T, o clusterOptions) *cluster {
 	c.agentFlags.Logger = log
 	if o.backoff > 0 {
 		c.agentFlags.ExecutorReregistrationTimeout = o.backoff
+	}
+	if o.agent != nil {
+		o.agent(&c.agentFlags)
 	}
 	c.startAgent()
 	t.Cleanup(func() {
