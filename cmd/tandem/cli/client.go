@@ -69,6 +69,14 @@ func (r remote) Delete(ctx context.Context, ref api.Ref) error {
 	return classify(r.c.Delete(ctx, ref))
 }
 
+func (r remote) Message(ctx context.Context, namespace, taskgroupID string, m *api.Message) (*api.ResourceUpdate, error) {
+	result, err := r.c.Message(ctx, namespace, taskgroupID, m)
+	if err != nil {
+		return nil, classify(err)
+	}
+	return result.Resources, nil
+}
+
 func (r remote) Logs(ctx context.Context, taskgroupID, task string, o logOptions) (io.ReadCloser, error) {
 	out, err := r.c.Logs(ctx, taskgroupID, task, client.LogOptions{Stderr: o.Stderr, Follow: o.Follow, Tail: o.Tail})
 	return out, classify(err)
