@@ -83,7 +83,7 @@ func (d *Daemon) newTask(r *record) *task {
 		d: d, rec: r, hash: r.Hash, id: r.Spec.ID, hashedID: shortHash(r.Spec.ID), owner: r.Spec.Owner, sandbox: r.Spec.Sandbox,
 		leased: r.Spec.Leased, hasStopCmd: r.Spec.StopCmd != "",
 		log:  d.log.With("task", r.Spec.ID, "process", r.Spec.Name),
-		mail: make(chan message, 16), done: make(chan struct{}), changed: make(chan struct{}), ctx: ctx, cancel: cancel,
+		mail: make(chan message, 1), done: make(chan struct{}), changed: make(chan struct{}), ctx: ctx, cancel: cancel,
 		deadline: time.NewTimer(time.Hour), poll: time.NewTimer(time.Hour),
 		group: d.tree.Group(shortHash(r.Spec.ID)),
 	}

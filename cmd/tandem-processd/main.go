@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -133,6 +134,8 @@ func serve(ctx context.Context, o *options, stderr io.Writer) error {
 	if o.workspace == "" {
 		o.workspace = filepath.Join(o.dataDir, "workspace")
 	}
+	// It idles for years beside what it is there for: memory counts more than speed.
+	debug.SetGCPercent(40)
 	// What the daemon makes for tasks shall not depend on who started it.
 	syscall.Umask(0o022)
 	d, err := processdaemon.New(processdaemon.Options{
