@@ -25,7 +25,7 @@ COUNT ?= 100
 # What `make bench` measures: a regular expression, of everything when empty.
 RUN ?=
 
-.PHONY: help setup build test lint bench demo run soak fuzz clean
+.PHONY: help setup build test lint bench demo run soak faults fuzz clean
 
 help: ## Show this help
 	@echo "Tandem: containers and processes side by side on Apache Mesos agents."
@@ -68,6 +68,10 @@ run: ## Build and leave the whole stack running on this machine; Ctrl-C stops it
 soak: ## Repeat the fault tests COUNT times (a long run; not part of `make test`)
 	@scripts/setup.sh --for test
 	@scripts/with-engine.sh scripts/test.sh -timeout 12h -count $(COUNT) -failfast -run 'Fault' ./integration/...
+
+faults: ## Kill the executor, the process daemon and its keeper at every counted step and call: one line a path (minutes)
+	@scripts/setup.sh --for test
+	@TANDEM_FAULTS_EVERY=1 scripts/with-engine.sh scripts/test.sh -timeout 2h -count 1 -p 1 -run '^TestFaultPoints' ./integration/... ./processdaemon/...
 
 FUZZTIME ?= 30s
 fuzz: ## Run every fuzz target for FUZZTIME

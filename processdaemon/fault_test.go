@@ -289,32 +289,33 @@ func TestFaultSubreaperKnowsExitCode(t *testing.T) {
 	})
 }
 
-// TestFaultEveryPoint kills the daemon at each of its failpoints, once, in
-// the whole life of a task. Whatever the point: the start command has run exactly
-// once, the task is stopped, and nothing is left.
+// TestFaultEveryPoint kills the daemon at each point that it passes, once, in
+// the whole life of a task. The points are counted in a life without faults. Whatever
+// the point: the start command has run exactly once, the task is stopped, and nothing is left.
 func TestFaultEveryPoint(t *testing.T) {
 	t.Parallel()
-	points := []string{"processdaemon/prepare", "processdaemon/spawned", "processdaemon/recorded", "processdaemon/removing", "processdaemon/remove", "fetch/unpacked"}
-	for _, s := range []protocol.State{preparing, ready, starting, settling, running, stopping, terminating, draining, killing, ended, deleted} {
-		points = append(points, "processdaemon/save/"+string(s), "processdaemon/saved/"+string(s))
-	}
 	for _, kind := range []string{"foreground", "pidfile"} {
+		trail := filepath.Join(t.TempDir(), "trail")
+		t.Run(kind+"/recording", func(t *testing.T) { faultAt(t, kind, "*=record("+trail+")") })
+		points, err := failpoint.Trail(trail)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(points) < 20 {
+			t.Errorf("only %d points were counted: %v", len(points), points)
+		}
 		for _, point := range points {
-			for _, at := range []string{"kill", "1*off->kill"} {
-				if at != "kill" && !passedTwice[strings.TrimLeft(filepath.Ext(strings.ReplaceAll(point, "/", ".")), ".")] {
-					continue
-				}
-				t.Run(kind+"/"+point+"/"+at, func(t *testing.T) {
-					t.Parallel()
-					faultAt(t, kind, point+"="+at)
-				})
+			// What the keeper does when it is killed is told in its own folder.
+			if strings.HasPrefix(point.Name, "keeper/") {
+				continue
 			}
+			t.Run(kind+"/"+point.String(), func(t *testing.T) {
+				t.Parallel()
+				faultAt(t, kind, point.Kill())
+			})
 		}
 	}
 }
-
-// passedTwice are the states whose record is written more than once in one life.
-var passedTwice = map[string]bool{"starting": true, "settling": true, "stopping": true, "killing": true, "spawned": true}
 
 func faultAt(t *testing.T, kind, points string) {
 	p := newProc(t)

@@ -1,6 +1,7 @@
 // Command testreport runs `go test -json` and reports it for people and for CI:
 // failures with their output, each skipped test with its reason, the slowest
-// tests, and a closing line "N passed, N failed, N skipped".
+// tests, and a closing line "N passed, N failed, N skipped". A line of a test that
+// begins with "note: " is shown at once, without that, also when the test passes.
 //
 // It exits 1 when a test or a build failed, when a test was skipped without
 // saying why, when a package began and did not end, when go test itself failed,

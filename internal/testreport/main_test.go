@@ -23,6 +23,7 @@ func TestVerdict(t *testing.T) {
 		ok                                   bool
 	}{
 		{"all pass", pass, "", "1 passed, 0 failed, 0 skipped", "ok    p ", true},
+		{"a note", `{"Action":"output","Package":"p","Test":"TestA","Output":"note: 3 points\n"}` + "\n" + pass, "", "1 passed, 0 failed, 0 skipped", "3 points\n", true},
 		{"nothing ran", `{"Action":"pass","Package":"p","Elapsed":0.2}` + "\n", "", "0 passed, 0 failed, 0 skipped", "no test ran", false},
 		{"a failure", pass + `{"Action":"output","Package":"q","Test":"TestB","Output":"broken\n"}
 {"Action":"fail","Package":"q","Test":"TestB"}

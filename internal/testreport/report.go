@@ -79,6 +79,9 @@ func (r *report) add(e event) {
 	case "build-output":
 		r.buildOutput[e.ImportPath] = append(r.buildOutput[e.ImportPath], e.Output)
 	case "output":
+		if note, ok := strings.CutPrefix(e.Output, "note: "); ok {
+			fmt.Fprint(r.out, note)
+		}
 		r.output[key] = append(r.output[key], e.Output)
 	case "start":
 		r.open[e.Package] = true
