@@ -24,6 +24,8 @@ type revived struct {
 	binary []string
 	log    lockedBuffer
 	points string
+	// armAt is how often it must have died for points to be armed, 0 or 1.
+	armAt int
 
 	mu      sync.Mutex
 	cmd     *exec.Cmd
@@ -32,8 +34,8 @@ type revived struct {
 	stopped chan struct{}
 }
 
-func revive(c *cluster, points string) (*revived, error) {
-	r := &revived{points: points, stopped: make(chan struct{}), binary: []string{
+func revive(c *cluster, points string, armAt int) (*revived, error) {
+	r := &revived{points: points, armAt: armAt, stopped: make(chan struct{}), binary: []string{
 		filepath.Join(harness.bin, "tandem-processd"), "--data-dir", c.dataDir(), "--socket", filepath.Join(c.dir, "p.sock"), "--workspace", filepath.Join(c.dir, "workspace"),
 	}}
 	if err := r.start(); err != nil {
@@ -49,7 +51,7 @@ func (r *revived) start() error {
 	cmd := exec.Command(r.binary[0], r.binary[1:]...)
 	cmd.Stdout, cmd.Stderr = &r.log, &r.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if r.deaths == 0 {
+	if r.deaths == r.armAt {
 		cmd.Env = append(os.Environ(), failpoint.EnvVar+"="+r.points)
 	}
 	r.cmd = cmd
@@ -69,6 +71,19 @@ func (r *revived) watch() {
 			return
 		}
 	}
+}
+
+// kill ends the daemon once, and waits until the next one has been started.
+func (r *revived) kill() error {
+	r.mu.Lock()
+	deaths := r.deaths
+	_ = r.cmd.Process.Kill() // it may just have died
+	r.mu.Unlock()
+	return await(10*time.Second, "the next daemon", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.deaths > deaths
+	})
 }
 
 // end stops the daemon for good, and says how often it had died before.
@@ -92,6 +107,18 @@ type daemonPath struct {
 	faultPath
 	// orphaned: the executor is killed, so that the daemon cleans up; the points are those from there on.
 	orphaned bool
+	// restarted: the daemon is killed, and the points are those of the next one.
+	restarted bool
+}
+
+func (path *daemonPath) what() string {
+	switch {
+	case path.orphaned:
+		return path.name + " of a dead executor"
+	case path.restarted:
+		return path.name + ", adopted"
+	}
+	return path.name
 }
 
 // TestFaultPointsOfDaemon counts the points of the process daemon and of its
@@ -100,15 +127,12 @@ type daemonPath struct {
 // nothing is left.
 func TestFaultPointsOfDaemon(t *testing.T) { //nolint:tparallel // tryEach runs its subtests side by side, in a number of its own
 	t.Parallel()
-	paths := []daemonPath{{pathForeground, false}, {pathPidFile, false}}
+	paths := []daemonPath{{faultPath: pathForeground}, {faultPath: pathPidFile}, {faultPath: pathPidFile, restarted: true}}
 	if harness.noEngine == "" {
-		paths = append(paths, daemonPath{pathMixed, true})
+		paths = append(paths, daemonPath{faultPath: pathMixed, orphaned: true})
 	}
 	for _, path := range paths {
-		what := path.name
-		if path.orphaned {
-			what += " of a dead executor"
-		}
+		what := path.what()
 		first, err := path.once(t, "recording", nil)
 		if err != nil {
 			t.Errorf("%s without faults: %v", what, err)
@@ -126,6 +150,9 @@ func TestFaultPointsOfDaemon(t *testing.T) { //nolint:tparallel // tryEach runs 
 			points := own
 			if who == "keeper" {
 				points = keepers
+			}
+			if who == "keeper" && path.restarted {
+				continue // it is that of the first daemon
 			}
 			tryEach(t, who+", "+what, points, 4, func(p failpoint.Pass) (time.Duration, error) {
 				r, err := path.once(t, who+" "+what+" "+p.String(), &p)
@@ -159,7 +186,11 @@ func (path daemonPath) once(t *testing.T, name string, pass *failpoint.Pass) (ou
 
 func (path daemonPath) live(c *cluster, pass *failpoint.Pass) (out lifeOf, err error) {
 	trail := filepath.Join(c.dir, "trail")
-	d, err := revive(c, armed(trail, pass))
+	armAt := 0
+	if path.restarted {
+		armAt = 1
+	}
+	d, err := revive(c, armed(trail, pass), armAt)
 	if err != nil {
 		return out, err
 	}
@@ -173,19 +204,24 @@ func (path daemonPath) live(c *cluster, pass *failpoint.Pass) (out lifeOf, err e
 	specs := path.tasks(c)
 	g := c.launch(specs...)
 	var before []failpoint.Pass
-	var runs func()
-	if path.orphaned {
-		runs = func() {
+	var runs func() bool
+	var killErr error
+	switch {
+	case path.restarted:
+		runs = func() bool { killErr = d.kill(); return true }
+	case path.orphaned:
+		runs = func() bool {
 			before, _ = failpoint.Trail(trail)
 			if pid := c.executorPid(g); pid > 0 {
 				_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
 			}
+			return false
 		}
 	}
-	if err := c.live(g, specs, runs); err != nil {
+	if err := errors.Join(c.live(g, specs, runs), killErr); err != nil {
 		return out, err
 	}
-	if out.took, err = c.gone(g); err != nil {
+	if out.took, err = c.gone(g, specs); err != nil {
 		return out, err
 	}
 	if err := c.noRecordLeft(); err != nil {

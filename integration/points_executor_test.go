@@ -28,7 +28,7 @@ func TestFaultPointsOfExecutor(t *testing.T) {
 		c.waitState(bystander, name, mesos.TASK_RUNNING)
 		pids[name] = c.report(bystander, name).Pid
 	}
-	for _, path := range []faultPath{pathContainer("BRIDGE"), pathContainer("HOST"), pathForeground, pathPidFile, pathMixed} {
+	for _, path := range []faultPath{pathContainer("BRIDGE"), pathContainer("HOST"), pathFiles, pathForeground, pathPidFile, pathMixed} {
 		c.executorAtEveryPoint(path)
 	}
 	for name, pid := range pids {
@@ -70,7 +70,7 @@ func (c *cluster) executorAtEveryPoint(path faultPath) {
 		if err := c.live(g, specs, nil); err != nil {
 			return 0, err
 		}
-		took, err := c.gone(g)
+		took, err := c.gone(g, specs)
 		if err != nil {
 			return took, err
 		}

@@ -65,6 +65,13 @@ func pathContainer(mode string) faultPath {
 	return faultPath{"container " + mode, func(*cluster) []*api.TaskSpec { return []*api.TaskSpec{box("container", mode, stayBox)} }}
 }
 
+// pathFiles has a secret in a file, which is in memory and outside of the container.
+var pathFiles = faultPath{"container with a secret", func(*cluster) []*api.TaskSpec {
+	s := box("container", "BRIDGE", stayBox)
+	s.Files = []api.TaskFile{{Path: "/etc/secret", Content: []byte("xyzzy"), Mode: 0o400, User: "1000", Secret: true}, {Path: "/etc/plain", Content: []byte("x"), Mode: 0o444}}
+	return []*api.TaskSpec{s}
+}}
+
 // armed is the value of failpoint.EnvVar that records a trail and, when pass is not nil, ends the process there.
 func armed(trail string, pass *failpoint.Pass) string {
 	spec := "*=record(" + trail + ")"
@@ -183,7 +190,8 @@ func await(limit time.Duration, what string, ok func() bool) error {
 }
 
 // live goes through the life of a taskgroup: all run, are killed, and have ended.
-func (c *cluster) live(g string, specs []*api.TaskSpec, runs func()) error {
+// runs, if there is one, is called in between and tells whether they are to be killed.
+func (c *cluster) live(g string, specs []*api.TaskSpec, runs func() bool) error {
 	killed := false
 	err := await(30*time.Second, "the end of all tasks", func() bool {
 		running, over := 0, 0
@@ -197,8 +205,7 @@ func (c *cluster) live(g string, specs []*api.TaskSpec, runs func()) error {
 		}
 		if !killed && running == len(specs) {
 			killed = true
-			if runs != nil {
-				runs()
+			if runs != nil && !runs() {
 				return false
 			}
 			for _, s := range specs {
@@ -217,7 +224,7 @@ func (c *cluster) live(g string, specs []*api.TaskSpec, runs func()) error {
 }
 
 // gone waits until nothing of a taskgroup is left that runs, and tells how long that took.
-func (c *cluster) gone(g string) (time.Duration, error) {
+func (c *cluster) gone(g string, specs []*api.TaskSpec) (time.Duration, error) {
 	begin := time.Now()
 	var left []string
 	err := await(5*time.Second, "what an executor left", func() bool {
@@ -226,6 +233,12 @@ func (c *cluster) gone(g string) (time.Duration, error) {
 			for _, id := range containersOf(c.t, g) {
 				left = append(left, "container "+id)
 			}
+		}
+		for _, s := range specs {
+			sum := sha256.Sum256([]byte(g + "\x00" + s.Name + "." + g))
+			files, _ := filepath.Glob("/*/tandem-files/" + hex.EncodeToString(sum[:16]))
+			more, _ := filepath.Glob("/*/*/tandem-files/" + hex.EncodeToString(sum[:16]))
+			left = append(append(left, files...), more...)
 		}
 		return len(left) == 0
 	})

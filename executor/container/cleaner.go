@@ -74,8 +74,12 @@ func clean(ctx context.Context, c *engine.Client, rec journal.Record) error {
 			return err
 		}
 	}
+	// At once: they may be secrets. A container that is yet to come is not started without its executor.
+	if err := removeFiles(data.Files); err != nil {
+		return err
+	}
 	if age := time.Since(rec.Created); !removed && age >= 0 && age < settle {
 		return fmt.Errorf("there is none, but the engine may still be making it; looking again until %v after the record was written", settle)
 	}
-	return removeFiles(data.Files)
+	return nil
 }

@@ -22,6 +22,7 @@ import (
 	"tandem/api"
 	"tandem/executor"
 	"tandem/executor/container/internal/engine"
+	"tandem/internal/failpoint"
 )
 
 // filesRoots are where the files of secrets and configmaps are kept, the first
@@ -113,6 +114,9 @@ func writeFiles(dir string, files []api.TaskFile) error {
 	}
 	for i, f := range files {
 		name := filepath.Join(dir, strconv.Itoa(i))
+		if err := failpoint.Inject("container/file"); err != nil {
+			return err
+		}
 		if err := os.WriteFile(name, f.Content, 0o600); err != nil {
 			return fmt.Errorf("file %q of the task: %w", f.Path, err)
 		}

@@ -143,6 +143,31 @@ func TestCleanerRemovesFiles(t *testing.T) {
 	}
 }
 
+// TestCleanerRemovesFilesAtOnce: an executor that is killed after it wrote a secret and
+// before it made the container leaves a record that stays for a while, but no secret.
+func TestCleanerRemovesFilesAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	root, err := memoryRoot()
+	if err != nil {
+		t.Skip("no file system in memory: ", err)
+	}
+	dir := filesDir(root, f.owner.Name(), "never-made")
+	if err := writeFiles(dir, []api.TaskFile{{Path: "/x", Content: []byte("y")}}); err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	rec := journal.Record{
+		Kind: Kind, ID: "never-made", Owner: f.owner.Name(), Created: time.Now(), Data: []byte(`{"name":"tandem-test-never-made","files":"` + dir + `"}`),
+	}
+	if err := NewCleaner("")(f.ctx(), rec); err == nil || !strings.Contains(err.Error(), "looking again") {
+		t.Errorf("the record of a container that may yet come: %v", err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the secret stays: %v", err)
+	}
+}
+
 // TestPropagation: what is mounted later below a slave volume appears in the container.
 func TestPropagation(t *testing.T) {
 	t.Parallel()
