@@ -48,6 +48,10 @@ type faultOptions struct {
 	agents int
 	via    func(from, address string) string
 	flags  map[string][]string
+	// env is added to the environment of every process.
+	env []string
+	// secure has the scheduler speak TLS to the master.
+	secure bool
 }
 
 // startFault starts a stack. When the test ends everything must be deleted; what is left is an error.
@@ -61,7 +65,7 @@ func startFault(t *testing.T, o faultOptions) *faultStack {
 	for name, more := range o.flags {
 		flags[name] = append(flags[name], more...)
 	}
-	s, err := stack.New(stack.Options{Bin: harness.bin, Dir: dir, Agents: o.agents, Cluster: f.mark, Via: o.via, Flags: flags})
+	s, err := stack.New(stack.Options{Bin: harness.bin, Dir: dir, Agents: o.agents, Cluster: f.mark, Via: o.via, Flags: flags, Env: o.env, Secure: o.secure})
 	if err != nil {
 		t.Fatal(err)
 	}

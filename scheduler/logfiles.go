@@ -37,7 +37,7 @@ func (s *logSource) locate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("agent address %q: %w", s.agent, err)
 	}
-	resp, err := agentHTTP.Do(req)
+	resp, err := clientOr(s.http).Do(req)
 	if err != nil {
 		return unreachableAgent(s.agent, err)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -103,6 +102,8 @@ func (s *Scheduler) taskLives(ctx context.Context, taskID string) bool {
 // logSource is an output on an agent.
 type logSource struct {
 	agent, path, taskID string
+	// http is nil for the client of a cluster without TLS.
+	http *http.Client
 	// files are those of the output, as they were found last; nil means to look.
 	files []logFile
 }
@@ -133,7 +134,7 @@ func (s *Scheduler) logSource(r *http.Request) (*logSource, error) {
 			if t.Report == nil || t.Report.Sandbox == "" {
 				return conflict("task %q has not been started yet, so it has no log (state %s)", t.Name, stateName(t.State))
 			}
-			src = &logSource{agent: g.AgentURL, path: t.Report.Sandbox + "/" + stream, taskID: t.ID}
+			src = &logSource{http: s.http, agent: s.agentURL(g.AgentURL), path: t.Report.Sandbox + "/" + stream, taskID: t.ID}
 			return nil
 		}
 		return &apiError{404, wire.Problem{Code: wire.CodeNotFound, Message: fmt.Sprintf("taskgroup %s has no task %q; it has %s", id, task, strings.Join(names, ", "))}}
@@ -156,11 +157,6 @@ func (l *loop) findGroup(id string) *groupRecord {
 	return nil
 }
 
-// agentHTTP is the client for agents and masters: they are asked directly, whatever proxy the environment names.
-var agentHTTP = &http.Client{Transport: &http.Transport{
-	DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second,
-}}
-
 func unreachableAgent(agent string, err error) error {
 	return &apiError{http.StatusBadGateway, wire.Problem{Code: wire.CodeUnavailable, Message: fmt.Sprintf("agent %s: %v", agent, err)}}
 }
@@ -178,7 +174,7 @@ func (s *logSource) ask(ctx context.Context, file string, query url.Values) (*fi
 	if err != nil {
 		return nil, fmt.Errorf("agent address %q: %w", s.agent, err)
 	}
-	resp, err := agentHTTP.Do(req)
+	resp, err := clientOr(s.http).Do(req)
 	if err != nil {
 		return nil, unreachableAgent(s.agent, err)
 	}

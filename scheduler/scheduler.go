@@ -15,6 +15,7 @@ package scheduler
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -56,6 +57,8 @@ type Options struct {
 	User string
 	// Name, Role, Principal and Secret are the framework's.
 	Name, Role, Principal, Secret string
+	// TLS is used for masters and agents that speak https; nil means the system's authorities.
+	TLS *tls.Config
 	// FailoverTimeout is how long the master keeps the tasks of a scheduler that is away; default 7 days.
 	FailoverTimeout time.Duration
 	// ExecutorCommand is the shell command that starts tandem-executor on an agent; ExecutorURIs are fetched before.
@@ -114,6 +117,10 @@ type Scheduler struct {
 	log     *slog.Logger
 	store   Store
 	session *mesos.Session
+	// http asks agents and masters for what is not part of the scheduler API;
+	// secure tells that they speak https.
+	http   *http.Client
+	secure bool
 	// out is the session as the loop uses it.
 	out     caller
 	api     net.Listener
@@ -148,8 +155,12 @@ func New(o Options) (*Scheduler, error) {
 		}
 		return nil, errors.Join(fmt.Errorf("listen on %s: %w; choose another address with --listen", o.Listen, err), s.store.Close())
 	}
+	s.http = newMesosHTTP(o.TLS)
+	for _, m := range masters {
+		s.secure = s.secure || m.Scheme == "https"
+	}
 	s.session = mesos.New(mesos.Config{
-		Masters: masters, Framework: s.framework(), Principal: o.Principal, Secret: o.Secret, Logger: o.Logger,
+		Masters: masters, Framework: s.framework(), Principal: o.Principal, Secret: o.Secret, TLS: o.TLS, Logger: o.Logger,
 	}, s.loop)
 	s.out = s.session
 	return s, nil
@@ -195,6 +206,7 @@ func (s *Scheduler) Addr() net.Addr { return s.api.Addr() }
 func (s *Scheduler) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	defer s.http.CloseIdleConnections()
 	var workers sync.WaitGroup
 	fail := func(what string, err error) {
 		if err != nil {

@@ -177,6 +177,7 @@ func (l *loop) listAgents(told []slave) []wire.Agent {
 	merge(agents, told)
 	out := make([]wire.Agent, 0, len(agents))
 	for _, w := range agents {
+		w.Address = l.s.agentURL(w.Address)
 		out = append(out, *w)
 	}
 	slices.SortFunc(out, func(a, b wire.Agent) int { return cmp.Or(cmp.Compare(a.Hostname, b.Hostname), cmp.Compare(a.ID, b.ID)) })

@@ -84,7 +84,7 @@ func (s *Scheduler) fetchSlaves(ctx context.Context, master string) ([]slave, er
 	if s.o.Principal != "" {
 		req.SetBasicAuth(s.o.Principal, s.o.Secret)
 	}
-	resp, err := agentHTTP.Do(req)
+	resp, err := clientOr(s.http).Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("ask for the agents: %w", err)
 	}

@@ -37,6 +37,8 @@ type Options struct {
 	// Env is added to the environment of every process, and of what agents
 	// start: the executors.
 	Env []string
+	// Secure has the scheduler speak TLS to the master; Env and Flags must then say how.
+	Secure bool
 	// Via returns the address (host:port) by which a process, or Executor,
 	// reaches another one at address; nil means directly.
 	Via func(from, address string) string
@@ -115,7 +117,7 @@ func (s *Stack) Start(ctx context.Context) error {
 		}
 	}
 	args := []string{
-		"scheduler", "--master", "http://" + o.Via(Scheduler, s.masterAddress()), "--data-dir", s.dir("scheduler"),
+		"scheduler", "--master", s.scheme() + o.Via(Scheduler, s.masterAddress()), "--data-dir", s.dir("scheduler"),
 		"--listen", net.JoinHostPort("127.0.0.1", strconv.Itoa(s.ports.scheduler)), "--executor-command", s.executorCommand(),
 	}
 	if o.Cluster != "" {
@@ -142,6 +144,13 @@ func (s *Stack) executorCommand() string {
 
 func (s *Stack) masterAddress() string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.ports.master))
+}
+
+func (s *Stack) scheme() string {
+	if s.o.Secure {
+		return "https://"
+	}
+	return "http://"
 }
 
 // Agents is the number of agents.
@@ -198,7 +207,7 @@ func AgentIP(i int) string { return fmt.Sprintf("127.0.0.%d", i+1) }
 func (s *Stack) Server() string { return fmt.Sprintf("http://127.0.0.1:%d", s.ports.scheduler) }
 
 // MasterURL is the URL of the master.
-func (s *Stack) MasterURL() string { return fmt.Sprintf("http://127.0.0.1:%d", s.ports.master) }
+func (s *Stack) MasterURL() string { return fmt.Sprintf("%s127.0.0.1:%d", s.scheme(), s.ports.master) }
 
 // Socket is the path of the process daemon's socket.
 func (s *Stack) Socket() string { return filepath.Join(s.o.Dir, "p.sock") }

@@ -47,6 +47,10 @@ func TestRefusals(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("hush-hush\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	empty := filepath.Join(dir, "empty")
+	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -59,6 +63,9 @@ func TestRefusals(t *testing.T) {
 		"argument":         {[]string{"extra"}, []string{"extra"}},
 		"log level":        {[]string{"--log-level", "loud"}, []string{`--log-level "loud"`, "debug, info, warn or error"}},
 		"no secret file":   {[]string{"--principal", "p", "--secret-file", filepath.Join(dir, "none")}, []string{"--secret-file", "none"}},
+		"empty secret":     {[]string{"--principal", "p", "--secret-file", empty}, []string{"--secret-file", empty, "empty"}},
+		"no authority":     {[]string{"--ca-file", secret}, []string{"--ca-file", secret, "no PEM certificate"}},
+		"no ca file":       {[]string{"--ca-file", filepath.Join(dir, "none")}, []string{"--ca-file", "none"}},
 		"no principal":     {[]string{"--secret-file", secret}, []string{"--principal"}},
 		"zookeeper":        {[]string{"--master", "zk://z1:2181/mesos"}, []string{"zk://", "host:port,host:port"}},
 		"no master":        {[]string{"--master", ""}, []string{"--master"}},

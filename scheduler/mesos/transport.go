@@ -52,7 +52,11 @@ type statusError struct {
 }
 
 func (e *statusError) Error() string {
-	return fmt.Sprintf("master answered %d %s: %s", e.code, http.StatusText(e.code), e.text)
+	text := fmt.Sprintf("master answered %d %s: %s", e.code, http.StatusText(e.code), e.text)
+	if e.code == http.StatusUnauthorized {
+		text += "; it does not accept the framework's credentials: check --principal and --secret-file against the master's --credentials"
+	}
+	return text
 }
 
 // redirectError names the master that leads.
@@ -81,7 +85,7 @@ func (t *transport) post(ctx context.Context, base *url.URL, stream string, call
 	}
 	resp, err := t.client.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, advise(err)
 	}
 	if resp.StatusCode == want {
 		return resp, nil
@@ -90,10 +94,27 @@ func (t *transport) post(ctx context.Context, base *url.URL, stream string, call
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 2048))
 	if resp.StatusCode == http.StatusTemporaryRedirect {
 		if leader := leaderOf(target, resp.Header.Get("Location")); leader != nil {
+			if target.Scheme == "https" && leader.Scheme != "https" {
+				return nil, fmt.Errorf("master %s names %s as the leader, by %s and not by https: credentials and secrets of tasks do not go there",
+					target.Host, leader.Host, leader.Scheme)
+			}
 			return nil, &redirectError{leader: leader}
 		}
 	}
 	return nil, &statusError{code: resp.StatusCode, text: strings.TrimSpace(string(text))}
+}
+
+// advise adds to an error of TLS what an operator can do about it.
+func advise(err error) error {
+	var unverified *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &unverified):
+		return fmt.Errorf("%w; name the master's authority in --ca-file, and the master as its certificate names it", err)
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return fmt.Errorf("%w; leave https:// out of --master", err)
+	default:
+		return err
+	}
 }
 
 // leaderOf reads a master's redirect, which has no scheme: //host:port/api/v1/scheduler.
