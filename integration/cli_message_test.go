@@ -15,7 +15,7 @@ func TestCLISignalAndResizeOfAContainer(t *testing.T) {
 	s.ok("apply", "--wait", "-f", file(t, "a.json", `{"apiVersion":"v4","kind":"application","metadata":{"name":"box","namespace":"test"},
   "restartPolicy":{"policy":"Never"},"killPolicy":{"gracePeriod":1},
   "spec":{"instance":2,"template":{"spec":{"networkMode":"HOST","containers":[{"image":"`+harness.image+`","imagePullPolicy":"Never",
-  "command":"/bin/sh","args":["-c","trap 'echo got it' USR1; while :; do sleep 0.1; done"],
+  "command":"/bin/sh","args":["-c","trap 'echo got it' USR1; echo up; while :; do sleep 0.1; done"],
   "resources":{"requests":{"cpu":"0.1","memory":"16"},"limits":{"cpu":"0.5","memory":"32"}}}]}}}}`))
 	var list struct {
 		Items []struct {
@@ -34,6 +34,9 @@ func TestCLISignalAndResizeOfAContainer(t *testing.T) {
 	}
 	pid, started, _, _ := inspect(0)
 
+	for _, name := range []string{"box-0", "box-1"} {
+		eventually(t, 20*time.Second, "the trap of "+name, func() bool { return strings.Contains(s.ok("logs", name, "-n", "test"), "up") })
+	}
 	if out := s.ok("signal", "box-0", "SIGUSR1", "-n", "test"); !strings.Contains(out, "signal SIGUSR1 sent") {
 		t.Errorf("signal: %s", out)
 	}
@@ -67,4 +70,18 @@ func TestCLISignalAndResizeOfAContainer(t *testing.T) {
 		t.Errorf("signal to all: %s", out)
 	}
 	eventually(t, 20*time.Second, "the signal at the other", func() bool { return strings.Contains(s.ok("logs", "box-1", "-n", "test"), "got it") })
+}
+
+// A process gets a signal as a container does; its resources stay, and it is said so.
+func TestCLISignalToAProcess(t *testing.T) {
+	s := startLocal(t)
+	s.ok("apply", "--wait", "-f", file(t, "p.json", `{"apiVersion":"v4","kind":"process","metadata":{"name":"nap","namespace":"test"},
+  "restartPolicy":{"policy":"Never"},"killPolicy":{"gracePeriod":2},
+  "spec":{"instance":1,"template":{"spec":{"processes":[{"procName":"nap","workPath":"/tmp",
+  "startCmd":"exec /bin/sh -c 'trap \"echo got it\" USR1; echo up; while :; do sleep 0.1; done'",
+  "resources":{"limits":{"cpu":"0.1","memory":"32"}}}]}}}}`))
+	eventually(t, 20*time.Second, "the trap", func() bool { return strings.Contains(s.ok("logs", "nap-0", "-n", "test"), "up") })
+	s.ok("signal", "nap-0", "USR1", "-n", "test")
+	eventually(t, 20*time.Second, "the signal", func() bool { return strings.Contains(s.ok("logs", "nap-0", "-n", "test"), "got it") })
+	refused(t, s.tandem("resize", "nap-0", "-n", "test", "--limit-cpu", "1"), 6, "cannot be changed while it runs")
 }
