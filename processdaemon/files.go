@@ -107,8 +107,8 @@ func (d *Daemon) Tail(id string, n int) (string, error) {
 }
 
 func tailSandbox(dir string, n int) (string, error) {
-	out, err1 := tailFile(filepath.Join(dir, "stdout"), n)
-	errText, err2 := tailFile(filepath.Join(dir, "stderr"), n)
+	out, err1 := tailOutput(filepath.Join(dir, "stdout"), n)
+	errText, err2 := tailOutput(filepath.Join(dir, "stderr"), n)
 	if err := errors.Join(err1, err2); err != nil {
 		return "", fmt.Errorf("output: %w", err)
 	}
@@ -126,10 +126,23 @@ func tailSandbox(dir string, n int) (string, error) {
 	return h1 + o + h2 + e, nil
 }
 
-// tailFile returns the end of a file as text, from the start of a line where
-// it can; "" when there is none. Symlinks and pipes are not read: the task's
-// user may own the directory.
-func tailFile(path string, n int) (string, error) {
+// tailOutput returns the end of a file, and of what was cut off it last, as text,
+// from the start of a line where it can; "" when there is none. Symlinks and pipes
+// are not read: the task's user may own the directory.
+func tailOutput(path string, n int) (string, error) {
+	text, err := readEnd(path, n)
+	if err == nil && len(text) <= n {
+		var before string
+		if before, err = readEnd(piece(path, 1), n-len(text)); err == nil {
+			text = before + text
+		}
+	}
+	return lastBytes(strings.ToValidUTF8(text, "\uFFFD"), n), err
+}
+
+// readEnd returns the last n bytes of a file, and one more if there is one: it
+// tells whether the cut is at a line's start.
+func readEnd(path string, n int) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -145,13 +158,12 @@ func tailFile(path string, n int) (string, error) {
 	if !st.Mode().IsRegular() {
 		return "", fmt.Errorf("%s is not a regular file", path)
 	}
-	// Some bytes more tell whether the cut is at a line's start.
 	off := max(0, st.Size()-int64(n)-1)
 	b, err := io.ReadAll(io.NewSectionReader(f, off, int64(n)+1))
 	if err != nil {
 		return "", err
 	}
-	return lastBytes(strings.ToValidUTF8(string(b), "\uFFFD"), n), nil
+	return string(b), nil
 }
 
 // lastBytes cuts s to its last n bytes, then to whole lines if any is left.

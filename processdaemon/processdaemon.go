@@ -56,6 +56,10 @@ type Options struct {
 	ReapInterval time.Duration
 	// Cleaners undo abandoned intents of other kinds than "process".
 	Cleaners map[string]Cleaner
+	// LogSize is the size in bytes at which the output of a process is rotated; 0: never.
+	LogSize int64
+	// LogFiles is how many older pieces of it are kept.
+	LogFiles int
 	// Fetch bounds what is fetched.
 	Fetch fetch.Limits
 }
@@ -72,6 +76,8 @@ type Daemon struct {
 	lock    *os.File
 	kids    children
 	parent  *parent
+	rotator *rotator
+	feed    feed
 
 	ctx    context.Context //nolint:containedctx // the daemon's own life, which Close ends
 	cancel context.CancelFunc
@@ -123,6 +129,8 @@ func New(opts Options) (*Daemon, error) {
 			d.wg.Go(func() { d.kids.collect(d.ctx) })
 		}
 	}
+	d.rotator = newRotator(opts.LogSize, opts.LogFiles, d.log)
+	d.wg.Go(func() { d.rotator.run(d.ctx) })
 	if _, err := d.parent.client(d.ctx); err != nil {
 		// What runs is looked after all the same; each start tries again.
 		d.log.Error("no process can be started", "err", err)

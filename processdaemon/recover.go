@@ -127,6 +127,7 @@ func (t *task) takeUp() {
 		return
 	default:
 	}
+	t.d.rotator.add(r.Spec.Sandbox)
 	if !r.Main.IsZero() && r.Exit == nil {
 		t.watchMain()
 		if t.main != nil {

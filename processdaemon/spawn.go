@@ -53,6 +53,7 @@ func (t *task) run(line, what, key string) (keeper.Entry, error) {
 		return keeper.Entry{}, err
 	}
 	defer s.Stderr.Close()
+	t.d.rotator.add(spec.Sandbox)
 	if t.rec.Notes, err = t.group.Create(t.limits()); err != nil {
 		return keeper.Entry{}, err
 	}

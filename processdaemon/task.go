@@ -222,6 +222,9 @@ func (t *task) fire(m message) error {
 		// An end must not wait for a full disk.
 		t.log.Error("the record cannot be written", "state", c.next, "err", err)
 	}
+	if c.next == ended {
+		t.d.rotator.drop(t.sandbox)
+	}
 	if from != c.next {
 		t.log.Info("task changes", "from", from, "to", c.next, "event", m.ev)
 	}
@@ -383,6 +386,7 @@ func (t *task) publish(progress string) {
 	t.shown = s
 	close(t.changed)
 	t.changed = make(chan struct{})
+	t.d.feed.publish(&s)
 }
 
 func (t *task) status() protocol.Status {
@@ -453,7 +457,7 @@ func (t *task) awaitEnd(key string, p *procid.Process, id procid.Identity, tell 
 // lastWords returns the end of what the task wrote to stderr, for messages.
 func (t *task) lastWords() string {
 	const most = 512
-	text, err := tailFile(filepath.Join(t.rec.Spec.Sandbox, "stderr"), most)
+	text, err := tailOutput(filepath.Join(t.rec.Spec.Sandbox, "stderr"), most)
 	if err != nil || text == "" {
 		return ""
 	}

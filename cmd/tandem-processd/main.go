@@ -44,6 +44,7 @@ type options struct {
 	killOnExit                                    bool
 	killGrace                                     time.Duration
 	logLevel                                      string
+	outputMB, outputFiles                         int
 }
 
 // usageError marks what the caller of the program got wrong.
@@ -111,6 +112,8 @@ Exit codes: 0 ended by a signal, 1 failure, 2 wrong flags.`,
 	f.StringVar(&o.dockerHost, "docker-host", env("DOCKER_HOST", ""), "the Docker Engine from which containers of dead executors are removed, as unix:///path (DOCKER_HOST)")
 	f.BoolVar(&o.killOnExit, "kill-on-exit", false, "stop all processes before ending")
 	f.DurationVar(&o.killGrace, "kill-grace", 3*time.Second, "with --kill-on-exit: time from SIGTERM to SIGKILL")
+	f.IntVar(&o.outputMB, "output-max-mb", 64, "MiB at which stdout and stderr of a process are rotated; 0 never rotates")
+	f.IntVar(&o.outputFiles, "output-files", 3, "older pieces of stdout and stderr that are kept: stdout.1, stdout.2, ...")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error; the log goes to stderr")
 	return cmd
 }
@@ -127,6 +130,9 @@ func serve(ctx context.Context, o *options, stderr io.Writer) error {
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
 		return usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", o.logLevel)}
 	}
+	if o.outputMB < 0 || o.outputFiles < 0 {
+		return usageError{errors.New("--output-max-mb and --output-files: want 0 or more")}
+	}
 	if err := unixhttp.CheckPath(o.socket); err != nil {
 		return usageError{fmt.Errorf("--socket: %w", err)}
 	}
@@ -140,6 +146,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer) error {
 	syscall.Umask(0o022)
 	d, err := processdaemon.New(processdaemon.Options{
 		DataDir: o.dataDir, Workspace: o.workspace, Version: version.String(), Log: log, OwnProgram: true,
+		LogSize: int64(o.outputMB) << 20, LogFiles: o.outputFiles,
 		Cleaners: map[string]processdaemon.Cleaner{container.Kind: container.NewCleaner(o.dockerHost)},
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -159,11 +160,11 @@ func openFDs(pid int) string {
 	if err != nil {
 		return err.Error()
 	}
-	var out string
+	var out strings.Builder
 	for _, n := range names {
-		out += n.Name() + " "
+		out.WriteString(n.Name() + " ")
 	}
-	return out
+	return out.String()
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

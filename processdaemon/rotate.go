@@ -1,0 +1,325 @@
+package processdaemon
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// rotator keeps the output of processes from filling the disk. A process writes to
+// its files itself, so neither the daemon's end nor a slow disk elsewhere stops it;
+// the rotator cuts the head off a file that has grown too long, see rotateFile.
+//
+// It costs nothing while nothing is written: each quiet file has an inotify watch
+// that fires once, and only files that were written lately are looked at.
+type rotator struct {
+	limit int64 // bytes; 0: no file is cut
+	files int   // how many older pieces are kept
+	log   *slog.Logger
+	in    *os.File // inotify; nil where there is none
+	wake  chan struct{}
+
+	// cutting is held while a file is cut, so that no reader loses its place.
+	cutting sync.RWMutex
+
+	mu     sync.Mutex
+	byPath map[string]*outputFile
+	byWD   map[int32]*outputFile
+	active map[*outputFile]struct{}
+}
+
+// outputFile is a file that a process writes to.
+type outputFile struct {
+	dir, name string
+	last      int64 // size when last looked at
+	quiet     int   // how often it was the same
+	// cut is how many bytes were ever cut off its head, so that a reader can
+	// keep its place.
+	cut    int64
+	failed bool // told once
+	skip   int  // looks to leave out
+	ending bool // its task has ended: one more look, and no more
+}
+
+const (
+	// rotateTick is the pause between two looks at a file that is written to.
+	rotateTick = 250 * time.Millisecond
+	// quietTicks is after how many looks without change a file is left to its watch.
+	quietTicks = 8
+	// slowTick is the pause where files cannot be watched.
+	slowTick = 5 * time.Second
+)
+
+func newRotator(limit int64, files int, log *slog.Logger) *rotator {
+	r := &rotator{
+		limit: limit, files: max(0, files), log: log, wake: make(chan struct{}, 1),
+		byPath: map[string]*outputFile{}, byWD: map[int32]*outputFile{}, active: map[*outputFile]struct{}{},
+	}
+	if limit <= 0 {
+		return r
+	}
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		log.Warn("output files are looked at from time to time, for they cannot be watched", "err", err)
+		return r
+	}
+	r.in = os.NewFile(uintptr(fd), "inotify")
+	return r
+}
+
+// outputs are the files of a sandbox that processes write to.
+var outputs = []string{"stdout", "stderr"}
+
+// add begins to look after the output in a sandbox. It may be repeated.
+func (r *rotator) add(sandbox string) {
+	if r.limit <= 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range outputs {
+		path := filepath.Join(sandbox, name)
+		if f := r.byPath[path]; f != nil {
+			f.ending = false
+			continue
+		}
+		f := &outputFile{dir: sandbox, name: name}
+		r.byPath[path] = f
+		r.activate(f)
+	}
+}
+
+// activate is called with the lock held.
+func (r *rotator) activate(f *outputFile) {
+	f.quiet, f.skip = 0, 0
+	r.active[f] = struct{}{}
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// drop ends it, after one more look.
+func (r *rotator) drop(sandbox string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range outputs {
+		if f := r.byPath[filepath.Join(sandbox, name)]; f != nil {
+			f.ending = true
+			r.activate(f)
+		}
+	}
+}
+
+// forget is called with the lock held.
+func (r *rotator) forget(f *outputFile, path string) {
+	delete(r.byPath, path)
+	delete(r.active, f)
+	for wd, other := range r.byWD {
+		if other == f {
+			// An error means that it has fired.
+			_, _ = unix.InotifyRmWatch(int(r.in.Fd()), uint32(wd))
+			delete(r.byWD, wd)
+		}
+	}
+}
+
+// readAt reads a file from a place that is counted from the first byte that was
+// ever written to it, and returns the place after what was read; a place that was
+// cut off meanwhile moves to the file's head. from < 0 is that many bytes before the end.
+func (r *rotator) readAt(path string, from int64, buf []byte) (n int, next int64, err error) {
+	r.cutting.RLock()
+	defer r.cutting.RUnlock()
+	var cut int64
+	r.mu.Lock()
+	if f := r.byPath[path]; f != nil {
+		cut = f.cut
+	}
+	r.mu.Unlock()
+	root, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return 0, from, err
+	}
+	defer root.Close()
+	f, size, err := openRegular(root, filepath.Base(path), os.O_RDONLY)
+	if err != nil {
+		return 0, from, err
+	}
+	defer f.Close()
+	if from < 0 {
+		from = max(0, size+from) + cut
+	}
+	from = max(from, cut)
+	n, err = f.ReadAt(buf, from-cut)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, from + int64(n), err
+}
+
+// run looks after the files until the context ends.
+func (r *rotator) run(ctx context.Context) {
+	if r.limit <= 0 {
+		return
+	}
+	var reader sync.WaitGroup
+	if r.in != nil {
+		reader.Go(r.readEvents)
+		defer reader.Wait()
+		defer r.in.Close()
+	}
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		if n := r.lookAll(); n > 0 {
+			timer.Reset(rotateTick)
+		} else {
+			timer.Stop()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-r.wake:
+			// Not more often than the tick, however many files begin at once.
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(rotateTick):
+			}
+		}
+	}
+}
+
+// readEvents takes what the watches say until the file is closed.
+func (r *rotator) readEvents() {
+	buf := make([]byte, 4096)
+	for {
+		n, err := r.in.Read(buf)
+		if err != nil {
+			return
+		}
+		r.mu.Lock()
+		for b := buf[:n]; len(b) >= unix.SizeofInotifyEvent; {
+			wd := int32(binary.NativeEndian.Uint32(b))
+			nameLen := int(binary.NativeEndian.Uint32(b[12:]))
+			b = b[min(len(b), unix.SizeofInotifyEvent+nameLen):]
+			if f := r.byWD[wd]; f != nil {
+				delete(r.byWD, wd)
+				r.activate(f)
+			}
+		}
+		r.mu.Unlock()
+	}
+}
+
+// lookAll looks at the files that were written to, and returns how many are left
+// to be looked at again soon.
+func (r *rotator) lookAll() int {
+	r.mu.Lock()
+	files := make([]*outputFile, 0, len(r.active))
+	for f := range r.active {
+		files = append(files, f)
+	}
+	r.mu.Unlock()
+	for _, f := range files {
+		r.look(f)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.active)
+}
+
+func (r *rotator) look(f *outputFile) {
+	if f.skip > 0 {
+		f.skip--
+		return
+	}
+	path := filepath.Join(f.dir, f.name)
+	size := sizeOf(path)
+	if size > r.limit {
+		r.cutting.Lock()
+		cut, err := rotateFile(f.dir, f.name, r.files)
+		r.mu.Lock()
+		f.cut += cut
+		r.mu.Unlock()
+		r.cutting.Unlock()
+		if err != nil && !f.failed {
+			f.failed = true
+			r.log.Error("output cannot be rotated", "file", path, "size", size, "err", err)
+		}
+		size = sizeOf(path)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if f.ending {
+		r.forget(f, path)
+		return
+	}
+	if size != f.last {
+		f.last, f.quiet = size, 0
+		return
+	}
+	if f.quiet++; f.quiet < quietTicks {
+		return
+	}
+	if !r.rest(f, path) {
+		// Looked at less often instead.
+		f.skip = int(slowTick / rotateTick)
+		return
+	}
+	// What was written before the watch was there has not fired it.
+	if sizeOf(path) == size {
+		delete(r.active, f)
+	}
+}
+
+// rest leaves a quiet file to a watch. The lock is held.
+func (r *rotator) rest(f *outputFile, path string) bool {
+	if r.in == nil {
+		return false
+	}
+	wd, err := unix.InotifyAddWatch(int(r.in.Fd()), path, unix.IN_MODIFY|unix.IN_ONESHOT|unix.IN_DONT_FOLLOW)
+	if err != nil {
+		return false
+	}
+	r.byWD[int32(wd)] = f
+	return true
+}
+
+// sizeOf returns the size of a regular file, and 0 for anything else.
+func sizeOf(path string) int64 {
+	var st unix.Stat_t
+	if unix.Lstat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return 0
+	}
+	return st.Size
+}
+
+// errAlien says that somebody put something else into an output file's place.
+var errAlien = errors.New("it is not a regular file any more")
+
+// openRegular opens a regular file in a directory that the task's user may own.
+func openRegular(root *os.Root, name string, flags int) (*os.File, int64, error) {
+	f, err := root.OpenFile(name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = errAlien
+	}
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, st.Size(), nil
+}

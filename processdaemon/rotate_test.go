@@ -1,0 +1,172 @@
+package processdaemon
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"tandem/processdaemon/protocol"
+)
+
+// pieces reads what was written to an output file, the oldest first.
+func pieces(t *testing.T, sandbox string, keep int) string {
+	t.Helper()
+	var b strings.Builder
+	for i := keep; i >= 0; i-- {
+		name := "stdout"
+		if i > 0 {
+			name = piece(name, i)
+		}
+		text, err := os.ReadFile(filepath.Join(sandbox, name))
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		b.Write(text)
+	}
+	return b.String()
+}
+
+// TestRotationLosesNothing: a process that writes all the time, its files cut
+// again and again; together they are what it wrote, where the kernel can do it.
+func TestRotationLosesNothing(t *testing.T) {
+	t.Parallel()
+	const keep = 500
+	d := newDaemon(t, func(o *Options) { o.LogSize, o.LogFiles = 32<<10, keep })
+	s := spec(d, "a", `i=0; while [ $i -lt 60000 ]; do echo $i; i=$((i+1)); done; exec sleep 60`)
+	run(t, d, s)
+	eventually(t, "all was written", func() bool { return strings.HasSuffix(read(t, filepath.Join(s.Sandbox, "stdout")), "59999\n") })
+	eventually(t, "it was cut", func() bool {
+		return exists(filepath.Join(s.Sandbox, "stdout.1")) && sizeOf(filepath.Join(s.Sandbox, "stdout")) <= 32<<10
+	})
+	f, err := os.OpenFile(filepath.Join(s.Sandbox, "stdout"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lossless := canCollapse(f, 4096)
+	want := -1
+	for line := range strings.Lines(pieces(t, s.Sandbox, keep)) {
+		n, err := strconv.Atoi(strings.TrimSpace(line))
+		if err != nil || lossless && n != want+1 || n <= want {
+			t.Fatalf("after %d came %q (lossless: %v)", want, line, lossless)
+		}
+		want = n
+	}
+	if want != 59999 {
+		t.Errorf("the last is %d", want)
+	}
+	tail, err := d.Tail("a", 20000)
+	if err != nil || len(tail) < 19000 || !strings.HasSuffix(tail, "59999") {
+		t.Errorf("the tail has %d bytes, %v", len(tail), err)
+	}
+}
+
+// TestRotationKeepsSoMany pieces and no more, also for a quiet file that begins again.
+func TestRotationKeepsSoMany(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, func(o *Options) { o.LogSize, o.LogFiles = 8<<10, 2 })
+	s := spec(d, "a", `while :; do read x <&3 || sleep 0.02; [ -e go ] && { rm go; head -c 60000 /dev/zero; : > done; }; done 3</dev/null`)
+	run(t, d, s)
+	for round := range 3 {
+		if round == 2 {
+			// Long enough that the file is left to its watch.
+			eventually(t, "the file is quiet", func() bool {
+				d.rotator.mu.Lock()
+				defer d.rotator.mu.Unlock()
+				return len(d.rotator.active) == 0
+			})
+		}
+		write(t, filepath.Join(s.WorkPath, "go"), "", 0o644)
+		eventually(t, "written", func() bool { return exists(filepath.Join(s.WorkPath, "done")) })
+		os.Remove(filepath.Join(s.WorkPath, "done"))
+		eventually(t, "cut", func() bool { return sizeOf(filepath.Join(s.Sandbox, "stdout")) <= 8<<10 })
+	}
+	names, err := filepath.Glob(filepath.Join(s.Sandbox, "*stdout*"))
+	if err != nil || len(names) != 3 {
+		t.Errorf("%v %v", names, err)
+	}
+}
+
+// TestFaultFullDiskBlocksNobody: on a full disk older output goes, the process
+// runs on, and its newest output is there.
+func TestFaultFullDiskBlocksNobody(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, func(o *Options) { o.LogSize, o.LogFiles = 256<<10, 3 })
+	s := spec(d, "a", `i=0; while :; do echo $i 0123456789012345678901234567890123456789; i=$((i+1)); [ -e stop ] && exit 0; done 2>/dev/null`)
+	if err := os.MkdirAll(s.Sandbox, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", s.Sandbox, "tmpfs", 0, "size=512k"); err != nil {
+		t.Skipf("a small file system cannot be mounted: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(s.Sandbox, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	run(t, d, s)
+	var rounds [2]string
+	for i := range rounds {
+		eventually(t, "it writes on", func() bool {
+			text, _ := d.Tail("a", 200)
+			line := text[strings.LastIndexByte(text, '\n')+1:]
+			rounds[i], _, _ = strings.Cut(line, " ")
+			return rounds[i] != "" && rounds[i] != rounds[0] || i == 0 && rounds[i] != ""
+		})
+	}
+	time.Sleep(2 * rotateTick) // not to wait for anything: to let the disk fill up some times
+	write(t, filepath.Join(s.WorkPath, "stop"), "", 0o644)
+	if st := awaitState(t, d, "a", ended); st.Exit == nil || *st.Exit != (protocol.Exit{Known: true}) {
+		t.Errorf("%+v %+v", st, st.Exit)
+	}
+}
+
+// TestRotationIsNotFooled: the task's user owns the directory and puts a link in
+// the file's place.
+func TestRotationIsNotFooled(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	victim := filepath.Join(t.TempDir(), "victim")
+	text := strings.Repeat("x", 100<<10)
+	write(t, victim, text, 0o644)
+	for _, put := range []func(string) error{
+		func(p string) error { return os.Symlink(victim, p) },
+		func(p string) error { return syscall.Mkfifo(p, 0o644) },
+		func(p string) error { return os.Mkdir(p, 0o755) },
+	} {
+		path := filepath.Join(dir, "stdout")
+		if err := put(path); err != nil {
+			t.Fatal(err)
+		}
+		if sizeOf(path) != 0 {
+			t.Error("it has a size")
+		}
+		if n, err := rotateFile(dir, "stdout", 1); err == nil || n != 0 {
+			t.Errorf("%d %v", n, err)
+		}
+		os.RemoveAll(path)
+	}
+	// A link in a piece's place is replaced, not followed.
+	write(t, filepath.Join(dir, "stdout"), text, 0o644)
+	for _, name := range []string{"stdout.1", ".tandem-rotate-stdout"} {
+		if err := os.Symlink(victim, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := rotateFile(dir, "stdout", 2); err != nil {
+		t.Error(err)
+	}
+	if read(t, victim) != text {
+		t.Error("the victim was written to")
+	}
+	if st, err := os.Lstat(filepath.Join(dir, "stdout.1")); err != nil || !st.Mode().IsRegular() {
+		t.Error(fmt.Sprint(st), err)
+	}
+}

@@ -1,0 +1,141 @@
+package processdaemon
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"tandem/processdaemon/protocol"
+)
+
+// Logs passes the output of a task to say: the last bytes of stdout or stderr, and
+// with follow what is written from then on, until nothing of the task runs.
+func (d *Daemon) Logs(ctx context.Context, id, stream string, bytes int64, follow bool, say func([]byte) error) error {
+	t, err := d.task(id)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(outputs, stream) {
+		return fail(protocol.CodeInvalid, "stream %q: want stdout or stderr", stream)
+	}
+	const pause = 100 * time.Millisecond
+	path, at, buf := filepath.Join(t.sandbox, stream), -max(1, bytes), make([]byte, 32<<10)
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for {
+		// Asked before the last look, so that nothing is missed that was written before the end.
+		over := !follow || t.status().State == ended || t.status().State == deleted
+		for {
+			n, next, err := d.rotator.readAt(path, at, buf)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fail(protocol.CodeInternal, "output of task %q: %v", id, err)
+			}
+			if at = next; n == 0 {
+				break
+			}
+			if err := say(buf[:n]); err != nil {
+				return nil //nolint:nilerr // whoever listened has gone
+			}
+		}
+		if over {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		case <-d.ctx.Done():
+			return nil
+		}
+	}
+}
+
+// feed hands changes of tasks to whoever follows them. One who is slow gets the
+// latest status of each task that changed, not each in between.
+type feed struct {
+	mu   sync.Mutex
+	subs map[*subscription]struct{}
+}
+
+type subscription struct {
+	news    map[string]protocol.Status
+	arrived chan struct{}
+}
+
+func (f *feed) publish(s *protocol.Status) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for sub := range f.subs {
+		sub.news[s.ID] = *s
+		select {
+		case sub.arrived <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (f *feed) subscribe() *subscription {
+	s := &subscription{news: map[string]protocol.Status{}, arrived: make(chan struct{}, 1)}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.subs == nil {
+		f.subs = map[*subscription]struct{}{}
+	}
+	f.subs[s] = struct{}{}
+	return s
+}
+
+func (f *feed) cancel(s *subscription) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.subs, s)
+}
+
+func (f *feed) take(s *subscription) map[string]protocol.Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	news := s.news
+	s.news = map[string]protocol.Status{}
+	return news
+}
+
+// Events passes the status of every task of an owner, of all tasks when it is
+// empty, to say: first all as they are, then each that changes, until the context
+// or the daemon ends.
+func (d *Daemon) Events(ctx context.Context, owner string, say func(protocol.Status) error) error {
+	sub := d.feed.subscribe()
+	defer d.feed.cancel(sub)
+	told := map[string]uint64{}
+	tell := func(s protocol.Status) error {
+		if owner != "" && s.Owner != owner || told[s.ID] == s.Version {
+			return nil
+		}
+		if told[s.ID] = s.Version; s.State == deleted {
+			delete(told, s.ID)
+		}
+		return say(s)
+	}
+	for _, s := range d.List(owner) {
+		if err := tell(s); err != nil {
+			return nil //nolint:nilerr // whoever listened has gone
+		}
+	}
+	for {
+		for _, s := range d.feed.take(sub) {
+			if err := tell(s); err != nil {
+				return nil //nolint:nilerr // as above
+			}
+		}
+		select {
+		case <-sub.arrived:
+		case <-ctx.Done():
+			return nil
+		case <-d.ctx.Done():
+			return nil
+		}
+	}
+}
