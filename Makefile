@@ -71,7 +71,7 @@ soak: ## Repeat the fault tests COUNT times (a long run; not part of `make test`
 
 faults: ## Kill the executor, the process daemon and its keeper at every counted step and call: one line a path (minutes)
 	@scripts/setup.sh --for test
-	@TANDEM_FAULTS_EVERY=1 scripts/with-engine.sh scripts/test.sh -timeout 2h -count 1 -p 1 -run '^TestFaultPoints' ./integration/... ./processdaemon/...
+	@TANDEM_FAULTS_EVERY=1 scripts/with-engine.sh scripts/test.sh -timeout 2h -count 1 -p 1 -run '^TestFaultPoints' ./integration/
 
 FUZZTIME ?= 30s
 fuzz: ## Run every fuzz target for FUZZTIME

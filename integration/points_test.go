@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -12,6 +13,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/docker/docker/api/types/container"
+	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"tandem/api"
 	"tandem/internal/failpoint"
@@ -70,6 +74,15 @@ var pathFiles = faultPath{"container with a secret", func(*cluster) []*api.TaskS
 	s := box("container", "BRIDGE", stayBox)
 	s.Files = []api.TaskFile{{Path: "/etc/secret", Content: []byte("xyzzy"), Mode: 0o400, User: "1000", Secret: true}, {Path: "/etc/plain", Content: []byte("x"), Mode: 0o444}}
 	return []*api.TaskSpec{s}
+}}
+
+// pathChecked is killed once both tasks are healthy, with a command of each check under way or just done.
+var pathChecked = faultPath{"mixed taskgroup with checks", func(c *cluster) []*api.TaskSpec {
+	specs := pathMixed.tasks(c)
+	for _, s := range specs {
+		s.HealthChecks = []api.HealthCheck{{Type: "COMMAND", IntervalSeconds: 1, TimeoutSeconds: 5, GracePeriodSeconds: 30, Command: &api.CommandCheck{Value: "sleep 0.1"}}}
+	}
+	return specs
 }}
 
 // armed is the value of failpoint.EnvVar that records a trail and, when pass is not nil, ends the process there.
@@ -196,7 +209,8 @@ func (c *cluster) live(g string, specs []*api.TaskSpec, runs func() bool) error 
 	err := await(30*time.Second, "the end of all tasks", func() bool {
 		running, over := 0, 0
 		for _, s := range specs {
-			if last := c.last(g, s.Name); last.GetState().String() == "TASK_RUNNING" {
+			last := c.last(g, s.Name)
+			if last.GetState() == mesos.TASK_RUNNING && (len(s.HealthChecks) == 0 || last.GetHealthy()) {
 				running++
 			}
 			if c.over(g, s.Name) {
@@ -242,8 +256,14 @@ func (c *cluster) gone(g string, specs []*api.TaskSpec) (time.Duration, error) {
 		}
 		return len(left) == 0
 	})
-	if err != nil {
-		err = fmt.Errorf("%w: %s", err, strings.Join(left, ", "))
+	if err == nil {
+		return time.Since(begin), nil
+	}
+	err = fmt.Errorf("%w: %s", err, strings.Join(left, ", "))
+	if harness.engine != nil {
+		for _, id := range containersOf(c.t, g) {
+			err = errors.Join(err, harness.engine.ContainerRemove(context.Background(), id, container.RemoveOptions{Force: true}))
+		}
 	}
 	return time.Since(begin), err
 }
