@@ -21,11 +21,11 @@ import (
 	"tandem/internal/failpoint"
 )
 
-// faultsEvery is the variable that says how many of the points are tried: 1 is all of them, 7 every seventh.
+// faultsEvery is the variable that says how many of the points are tried: 1 is all of them, 15 every fifteenth.
 const faultsEvery = "TANDEM_FAULTS_EVERY"
 
 // sampled is what `make test` tries; `make faults` tries all.
-const sampled = 10
+const sampled = 15
 
 // A faultPath is one way to live, which is gone through once for each point on it.
 type faultPath struct {
