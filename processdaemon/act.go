@@ -26,6 +26,13 @@ func (t *task) act(a action) error {
 	case actCancelPrepare:
 		t.stopPreparing()
 	case actSpawn:
+		if t.rec.Restarts > 0 {
+			// A group that was killed cannot be used again.
+			if err := t.clear(); err != nil {
+				t.happen(message{ev: evSpawnFailed, failure: fmt.Sprintf("process %q: %v", t.rec.Spec.Name, err)})
+				return nil
+			}
+		}
 		t.start()
 	case actWatchPidFile:
 		t.readPidFile()
@@ -34,6 +41,9 @@ func (t *task) act(a action) error {
 	case actStopCommand:
 		t.runStopCommand()
 	case actTermMain:
+		if t.runKillCommand() {
+			return nil
+		}
 		t.terminate(t.main != nil && t.rec.Exit == nil && !t.rec.MainShell)
 	case actTermAll:
 		if !t.emptied() {
@@ -56,7 +66,7 @@ func (t *task) emptied() bool {
 	if !t.empty() {
 		return false
 	}
-	t.happen(message{ev: evEmpty})
+	t.happen(message{ev: t.emptyEvent()})
 	return true
 }
 
@@ -241,6 +251,7 @@ func (t *task) remove() error {
 	if err := t.d.store.remove(t.rec.Spec.ID); err != nil {
 		return fail(protocol.CodeInternal, "%v", err)
 	}
+	t.d.rotator.drop(t.sandbox)
 	t.removed = true
 	return nil
 }

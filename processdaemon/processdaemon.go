@@ -123,6 +123,11 @@ func New(opts Options) (*Daemon, error) {
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	if opts.OwnProgram {
+		// What whoever started the daemon left open must not reach what it runs.
+		const first = 3
+		if err := unix.CloseRange(first, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+			d.log.Warn("commands beside tasks may inherit open files of whoever started the daemon", "err", err)
+		}
 		if err := procid.BecomeSubreaper(); err != nil {
 			d.log.Warn("exit codes of background processes will be unknown", "err", err)
 		} else {

@@ -134,6 +134,7 @@ func (t *task) takeUp() {
 			t.log.Info("process adopted", "pid", r.Main.Pid)
 		}
 	}
+	t.takeUpReload()
 	switch r.State {
 	case starting:
 		t.takeUpStart()

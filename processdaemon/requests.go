@@ -79,6 +79,10 @@ func (d *Daemon) Start(id string) (protocol.Status, error) {
 // Stop asks for the end of a task: its stop command when it has one, then
 // SIGTERM, and after the grace SIGKILL to everything that is left of it. It returns at once.
 func (d *Daemon) Stop(id string, grace time.Duration) (protocol.Status, error) {
+	return d.stop(id, grace, false)
+}
+
+func (d *Daemon) stop(id string, grace time.Duration, again bool) (protocol.Status, error) {
 	t, err := d.task(id)
 	if err != nil {
 		return protocol.Status{}, err
@@ -90,7 +94,7 @@ func (d *Daemon) Stop(id string, grace time.Duration) (protocol.Status, error) {
 	case t.hasStopCmd:
 		ev = evStopByCommand
 	}
-	return t.ask(message{ev: ev, grace: grace})
+	return t.ask(message{ev: ev, grace: grace, again: again})
 }
 
 // Signal sends a signal to the main process.

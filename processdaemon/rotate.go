@@ -46,7 +46,7 @@ type outputFile struct {
 	cut    int64
 	failed bool // told once
 	skip   int  // looks to leave out
-	ending bool // its task has ended: one more look, and no more
+	ending bool // its task has ended: one more look
 }
 
 const (
@@ -89,6 +89,7 @@ func (r *rotator) add(sandbox string) {
 		path := filepath.Join(sandbox, name)
 		if f := r.byPath[path]; f != nil {
 			f.ending = false
+			r.activate(f)
 			continue
 		}
 		f := &outputFile{dir: sandbox, name: name}
@@ -107,8 +108,8 @@ func (r *rotator) activate(f *outputFile) {
 	}
 }
 
-// drop ends it, after one more look.
-func (r *rotator) drop(sandbox string) {
+// last looks once more at the output of a task that has ended.
+func (r *rotator) last(sandbox string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, name := range outputs {
@@ -119,9 +120,21 @@ func (r *rotator) drop(sandbox string) {
 	}
 }
 
-// forget is called with the lock held.
-func (r *rotator) forget(f *outputFile, path string) {
-	delete(r.byPath, path)
+// drop forgets the output of a task that is deleted.
+func (r *rotator) drop(sandbox string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range outputs {
+		path := filepath.Join(sandbox, name)
+		if f := r.byPath[path]; f != nil {
+			r.leave(f)
+			delete(r.byPath, path)
+		}
+	}
+}
+
+// leave looks at a file no more. The lock is held.
+func (r *rotator) leave(f *outputFile) {
 	delete(r.active, f)
 	for wd, other := range r.byWD {
 		if other == f {
@@ -261,7 +274,7 @@ func (r *rotator) look(f *outputFile) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if f.ending {
-		r.forget(f, path)
+		r.leave(f)
 		return
 	}
 	if size != f.last {

@@ -45,55 +45,86 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 // listener of internal/unixhttp.
 func (d *Daemon) Handler() http.Handler {
 	m := http.NewServeMux()
-	m.HandleFunc("GET /v1/info", func(w http.ResponseWriter, _ *http.Request) { answer(w, d.Info(), nil) })
-	// New has taken up all tasks before it returns, so whoever can ask may start.
-	for _, path := range []string{"GET /healthz", "GET /readyz"} {
-		m.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	for pattern, h := range d.routes() {
+		m.HandleFunc(pattern, h)
 	}
-	m.HandleFunc("POST /v1/fetch", d.serveFetch)
-	m.HandleFunc("GET /v1/tasks", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, d.List(r.URL.Query().Get("owner")), nil)
-	})
-	m.HandleFunc("PUT /v1/tasks/{id}", func(w http.ResponseWriter, r *http.Request) {
-		var spec protocol.Spec
-		if !decode(w, r, &spec) {
-			return
-		}
-		if spec.ID != r.PathValue("id") {
-			answer(w, nil, fail(protocol.CodeInvalid, "the id in the path and in the body differ"))
-			return
-		}
-		s, err := d.Create(spec)
-		answer(w, s, err)
-	})
-	m.HandleFunc("GET /v1/tasks/{id}", d.serveStatus)
-	m.HandleFunc("PUT /v1/tasks/{id}/files", func(w http.ResponseWriter, r *http.Request) {
-		var files []protocol.File
-		if decode(w, r, &files) {
-			answer(w, struct{}{}, d.PutFiles(r.PathValue("id"), files))
-		}
-	})
-	m.HandleFunc("POST /v1/tasks/{id}/start", d.serveStart)
-	m.HandleFunc("POST /v1/tasks/{id}/stop", func(w http.ResponseWriter, r *http.Request) {
-		var req protocol.StopRequest
-		if !decode(w, r, &req) {
-			return
-		}
+	return m
+}
+
+// routes are all that the API has; openapi.yaml describes them.
+func (d *Daemon) routes() map[string]http.HandlerFunc {
+	// New has taken up all tasks before it returns, so whoever can ask may start.
+	healthy := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
+	return map[string]http.HandlerFunc{
+		"GET /healthz":    healthy,
+		"GET /readyz":     healthy,
+		"GET /v1/openapi": serveDescription,
+		"GET /v1/info":    func(w http.ResponseWriter, _ *http.Request) { answer(w, d.Info(), nil) },
+		"GET /v1/version": func(w http.ResponseWriter, _ *http.Request) {
+			answer(w, protocol.About{Version: d.opts.Version, API: protocol.Version}, nil)
+		},
+		"GET /v1/events":     d.serveEvents,
+		"POST /v1/fetch":     d.serveFetch,
+		"GET /v1/tasks":      func(w http.ResponseWriter, r *http.Request) { answer(w, d.List(r.URL.Query().Get("owner")), nil) },
+		"PUT /v1/tasks/{id}": d.serveCreate,
+		"GET /v1/tasks/{id}": d.serveStatus,
+		"DELETE /v1/tasks/{id}": func(w http.ResponseWriter, r *http.Request) {
+			answer(w, struct{}{}, d.Delete(r.Context(), r.PathValue("id")))
+		},
+		"PUT /v1/tasks/{id}/files":    d.serveFiles,
+		"POST /v1/tasks/{id}/start":   d.serveStart,
+		"POST /v1/tasks/{id}/stop":    d.serveStop,
+		"POST /v1/tasks/{id}/restart": d.serveRestart,
+		"POST /v1/tasks/{id}/reload":  func(w http.ResponseWriter, r *http.Request) { s, err := d.Reload(r.PathValue("id")); answer(w, s, err) },
+		"POST /v1/tasks/{id}/signal":  d.serveSignal,
+		"POST /v1/tasks/{id}/exec":    d.serveExec,
+		"GET /v1/tasks/{id}/tail":     d.serveTail,
+		"GET /v1/tasks/{id}/logs":     d.serveLogs,
+		"GET /v1/tasks/{id}/stats":    func(w http.ResponseWriter, r *http.Request) { s, err := d.Stats(r.PathValue("id")); answer(w, s, err) },
+	}
+}
+
+func (d *Daemon) serveCreate(w http.ResponseWriter, r *http.Request) {
+	var spec protocol.Spec
+	if !decode(w, r, &spec) {
+		return
+	}
+	if spec.ID != r.PathValue("id") {
+		answer(w, nil, fail(protocol.CodeInvalid, "the id in the path and in the body differ"))
+		return
+	}
+	s, err := d.Create(spec)
+	answer(w, s, err)
+}
+
+func (d *Daemon) serveFiles(w http.ResponseWriter, r *http.Request) {
+	var files []protocol.File
+	if decode(w, r, &files) {
+		answer(w, struct{}{}, d.PutFiles(r.PathValue("id"), files))
+	}
+}
+
+func (d *Daemon) serveStop(w http.ResponseWriter, r *http.Request) {
+	var req protocol.StopRequest
+	if decode(w, r, &req) {
 		s, err := d.Stop(r.PathValue("id"), req.Grace)
 		answer(w, s, err)
-	})
-	m.HandleFunc("POST /v1/tasks/{id}/signal", func(w http.ResponseWriter, r *http.Request) {
-		var req protocol.SignalRequest
-		if decode(w, r, &req) {
-			answer(w, struct{}{}, d.Signal(r.PathValue("id"), req.Signal))
-		}
-	})
-	m.HandleFunc("POST /v1/tasks/{id}/exec", d.serveExec)
-	m.HandleFunc("GET /v1/tasks/{id}/tail", d.serveTail)
-	m.HandleFunc("DELETE /v1/tasks/{id}", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, struct{}{}, d.Delete(r.Context(), r.PathValue("id")))
-	})
-	return m
+	}
+}
+
+func (d *Daemon) serveRestart(w http.ResponseWriter, r *http.Request) {
+	var req protocol.RestartRequest
+	if decode(w, r, &req) {
+		s, err := d.Restart(r.PathValue("id"), req.Grace)
+		answer(w, s, err)
+	}
+}
+
+func (d *Daemon) serveSignal(w http.ResponseWriter, r *http.Request) {
+	var req protocol.SignalRequest
+	if decode(w, r, &req) {
+		answer(w, struct{}{}, d.Signal(r.PathValue("id"), req.Signal))
+	}
 }
 
 func (d *Daemon) serveStatus(w http.ResponseWriter, r *http.Request) {
@@ -147,75 +178,6 @@ func waitContext(w http.ResponseWriter, r *http.Request) (context.Context, conte
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), min(wait, longestWait))
 	return ctx, cancel, true
-}
-
-func (d *Daemon) serveTail(w http.ResponseWriter, r *http.Request) {
-	n := defaultTail
-	if v := r.URL.Query().Get("bytes"); v != "" {
-		var err error
-		if n, err = strconv.Atoi(v); err != nil || n < 1 {
-			answer(w, nil, fail(protocol.CodeInvalid, "bytes=%q: want a positive number", v))
-			return
-		}
-	}
-	text, err := d.Tail(r.PathValue("id"), min(n, maxTail))
-	if err != nil {
-		answer(w, nil, err)
-		return
-	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = w.Write([]byte(text)) // a client that has gone needs no answer
-}
-
-// serveFetch streams progress, because a download can take longer than anybody waits in silence.
-func (d *Daemon) serveFetch(w http.ResponseWriter, r *http.Request) {
-	var req protocol.FetchRequest
-	if !decode(w, r, &req) {
-		return
-	}
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	enc := json.NewEncoder(w)
-	flush := http.NewResponseController(w)
-	say := func(e protocol.FetchEvent) {
-		if enc.Encode(e) == nil {
-			_ = flush.Flush() // a client that has gone ends the request's context
-		}
-	}
-	digests, err := d.Fetch(r.Context(), req.URIs, func(text string) { say(protocol.FetchEvent{Progress: text}) })
-	if err != nil {
-		say(protocol.FetchEvent{Error: err.Error()})
-		return
-	}
-	say(protocol.FetchEvent{Done: true, Digests: digests})
-}
-
-// serveExec answers in two lines, so that a caller whose time is up knows
-// whether the command took it or the daemon did.
-func (d *Daemon) serveExec(w http.ResponseWriter, r *http.Request) {
-	var req protocol.ExecRequest
-	if !decode(w, r, &req) {
-		return
-	}
-	enc := json.NewEncoder(w)
-	runs := false
-	res, err := d.Exec(r.Context(), r.PathValue("id"), req, func() {
-		runs = true
-		w.Header().Set("Content-Type", "application/x-ndjson")
-		if enc.Encode(protocol.ExecEvent{}) == nil {
-			_ = http.NewResponseController(w).Flush() // a client that has gone ends the request's context
-		}
-	})
-	var e *protocol.Error
-	switch {
-	case err != nil && !runs:
-		answer(w, nil, err)
-	case errors.As(err, &e):
-		_ = enc.Encode(protocol.ExecEvent{Error: e}) // a client that has gone needs no answer
-	case err != nil:
-		_ = enc.Encode(protocol.ExecEvent{Error: &protocol.Error{Code: protocol.CodeInternal, Message: err.Error()}})
-	default:
-		_ = enc.Encode(protocol.ExecEvent{Result: &res})
-	}
 }
 
 func decode(w http.ResponseWriter, r *http.Request, into any) bool {

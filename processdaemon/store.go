@@ -44,6 +44,13 @@ type record struct {
 	StartKey string `json:"startKey,omitempty"`
 	MainKey  string `json:"mainKey,omitempty"`
 	StopKey  string `json:"stopKey,omitempty"`
+	// Again says that the task is started once more when it is empty; Restarts
+	// counts how often it was.
+	Again    bool `json:"again,omitempty"`
+	Restarts int  `json:"restarts,omitempty"`
+	// Reload is the last reload, ReloadKey its command's key.
+	Reload    *protocol.Reload `json:"reload,omitempty"`
+	ReloadKey string           `json:"reloadKey,omitempty"`
 	// Command is the start command of a task with a pid file.
 	Command procid.Identity `json:"command,omitzero"`
 	// CommandUnseen says that no daemon saw how the start command ended.

@@ -24,12 +24,13 @@ const (
 	evStopCmdFailed  event = "stop-cmd-failed" // it did not
 	evDeadline       event = "deadline"        // the state's recorded deadline passed
 	evEmpty          event = "empty"           // nothing of the task runs, and how the main process ended is recorded
+	evEmptyAgain     event = "empty-again"     // as empty, and a restart was asked for
 	evDelete         event = "delete"          // a client asks to forget the task
 )
 
 var events = []event{
 	evPrepared, evPrepareFailed, evStart, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed,
-	evAlive, evNotAlive, evMainExited, evStopByCommand, evStop, evKill, evStopCmdOK, evStopCmdFailed, evDeadline, evEmpty, evDelete,
+	evAlive, evNotAlive, evMainExited, evStopByCommand, evStop, evKill, evStopCmdOK, evStopCmdFailed, evDeadline, evEmpty, evEmptyAgain, evDelete,
 }
 
 var states = []protocol.State{
@@ -144,6 +145,7 @@ var table = map[protocol.State]map[event]cell{
 		evStopCmdFailed: to(terminating, actTermMain),
 		evDeadline:      to(terminating, actTermMain),
 		evEmpty:         to(ended, actNone),
+		evEmptyAgain:    to(starting, actSpawn),
 		evDelete:        refuse(refuseRunning),
 	},
 	terminating: {
@@ -153,6 +155,7 @@ var table = map[protocol.State]map[event]cell{
 		evKill:          to(killing, actKillAll),
 		evDeadline:      to(killing, actKillAll),
 		evEmpty:         to(ended, actNone),
+		evEmptyAgain:    to(starting, actSpawn),
 		evDelete:        refuse(refuseRunning),
 	},
 	draining: {
@@ -161,12 +164,14 @@ var table = map[protocol.State]map[event]cell{
 		evKill:          to(killing, actKillAll),
 		evDeadline:      to(killing, actKillAll),
 		evEmpty:         to(ended, actNone),
+		evEmptyAgain:    to(starting, actSpawn),
 		evDelete:        refuse(refuseRunning),
 	},
 	killing: {
 		evMainExited: to(killing, actNone),
 		evDeadline:   to(killing, actKillAll),
 		evEmpty:      to(ended, actNone),
+		evEmptyAgain: to(starting, actSpawn),
 		evDelete:     refuse(refuseRunning),
 	},
 	ended: {

@@ -14,20 +14,20 @@ import (
 // state, each for a reason that was thought about.
 var ignoredCells = map[protocol.State][]event{
 	// Nothing runs yet, so nothing of a process can happen.
-	preparing: {evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive, evMainExited, evStopCmdOK, evStopCmdFailed, evDeadline, evEmpty},
-	ready:     {evPrepared, evPrepareFailed, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive, evMainExited, evStopCmdOK, evStopCmdFailed, evDeadline, evEmpty},
+	preparing: {evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive, evMainExited, evStopCmdOK, evStopCmdFailed, evDeadline, evEmpty, evEmptyAgain},
+	ready:     {evPrepared, evPrepareFailed, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive, evMainExited, evStopCmdOK, evStopCmdFailed, evDeadline, evEmpty, evEmptyAgain},
 	// The main process is watched once it is running.
-	starting: {evPrepared, evPrepareFailed, evStart, evAlive, evNotAlive, evMainExited, evStopCmdOK, evStopCmdFailed, evEmpty},
-	settling: {evPrepared, evPrepareFailed, evStart, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evStopCmdOK, evStopCmdFailed, evEmpty},
-	running:  {evPrepared, evPrepareFailed, evStart, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive, evStopCmdOK, evStopCmdFailed, evDeadline, evEmpty},
+	starting: {evPrepared, evPrepareFailed, evStart, evAlive, evNotAlive, evMainExited, evStopCmdOK, evStopCmdFailed, evEmpty, evEmptyAgain},
+	settling: {evPrepared, evPrepareFailed, evStart, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evStopCmdOK, evStopCmdFailed, evEmpty, evEmptyAgain},
+	running:  {evPrepared, evPrepareFailed, evStart, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive, evStopCmdOK, evStopCmdFailed, evDeadline, evEmpty, evEmptyAgain},
 	// On the way down, what the start and stop commands say comes too late.
 	stopping:    {evPrepared, evPrepareFailed, evStart, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive},
 	terminating: {evPrepared, evPrepareFailed, evStart, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive, evStopCmdOK, evStopCmdFailed},
 	draining:    {evPrepared, evPrepareFailed, evStart, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive, evMainExited, evStopCmdOK, evStopCmdFailed},
 	killing:     {evPrepared, evPrepareFailed, evStart, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive, evStopByCommand, evStop, evKill, evStopCmdOK, evStopCmdFailed},
 	// It is over.
-	ended:   {evPrepared, evPrepareFailed, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive, evMainExited, evStopByCommand, evStop, evKill, evStopCmdOK, evStopCmdFailed, evDeadline, evEmpty},
-	deleted: {evPrepared, evPrepareFailed, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive, evMainExited, evStopByCommand, evStop, evKill, evStopCmdOK, evStopCmdFailed, evDeadline, evEmpty},
+	ended:   {evPrepared, evPrepareFailed, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive, evMainExited, evStopByCommand, evStop, evKill, evStopCmdOK, evStopCmdFailed, evDeadline, evEmpty, evEmptyAgain},
+	deleted: {evPrepared, evPrepareFailed, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive, evMainExited, evStopByCommand, evStop, evKill, evStopCmdOK, evStopCmdFailed, evDeadline, evEmpty, evEmptyAgain},
 }
 
 // TestEveryCell walks the whole table: each cell is a transition to a known

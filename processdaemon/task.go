@@ -63,8 +63,12 @@ type message struct {
 	who     procid.Identity // whose end this is
 	failure string
 	unseen  bool // the command ended and nobody saw how
-	signal  syscall.Signal
-	files   []protocol.File
+	again   bool // of a stop: a restart is what is asked for
+	reload  bool // a reload is asked for
+	// reloaded is the key of a reload command that has ended; failure says how.
+	reloaded string
+	signal   syscall.Signal
+	files    []protocol.File
 }
 
 var errTaskDone = errors.New("the task was deleted meanwhile")
@@ -183,6 +187,10 @@ func (t *task) handle(m message) error {
 		return nil
 	case m.files != nil:
 		return t.putFiles(m.files)
+	case m.reload:
+		return t.reload()
+	case m.reloaded != "":
+		t.reloaded(m.reloaded, m.failure)
 	}
 	return nil
 }
@@ -196,11 +204,22 @@ func (t *task) happen(m message) {
 
 // fire takes one event through the table: record what will be done, then do it.
 func (t *task) fire(m message) error {
-	from := t.rec.State
+	r := t.rec
+	from := r.State
 	c := lookup(from, m.ev)
 	if m.ev == evStart && t.rec.StartBy != 0 && from != deleted {
 		// The answer to the first request was lost, perhaps with a daemon.
 		return nil
+	}
+	if stops := m.ev == evStop || m.ev == evStopByCommand || m.ev == evKill; stops && !m.again && r.Again {
+		// The last word counts, also where the end is under way already.
+		r.Again = false
+		if err := t.save(); err != nil {
+			t.log.Error("the record cannot be written", "err", err)
+		}
+	}
+	if m.again && from != running && !(r.Again && pollsEmpty[from]) {
+		return fail(protocol.CodeConflict, "task %q is %s: only one that runs is restarted; start it, or create it anew", r.Spec.ID, from)
 	}
 	switch {
 	case c.refuse != "":
@@ -223,7 +242,7 @@ func (t *task) fire(m message) error {
 		t.log.Error("the record cannot be written", "state", c.next, "err", err)
 	}
 	if c.next == ended {
-		t.d.rotator.drop(t.sandbox)
+		t.d.rotator.last(t.sandbox)
 	}
 	if from != c.next {
 		t.log.Info("task changes", "from", from, "to", c.next, "event", m.ev)
@@ -270,6 +289,8 @@ func (t *task) note(from, next protocol.State, m message) bool {
 			r.Failure = fmt.Sprintf("process %q: startCmd %q did not end within %v; a start command with a pidFile must put the process into the background and exit, without pidFile it stays in the foreground",
 				r.Spec.Name, r.Spec.StartCmd, t.d.opts.StartTimeout)
 		}
+	case evEmptyAgain:
+		t.beginAgain(now)
 	case evEmpty:
 		if r.FinishedAt.IsZero() {
 			r.FinishedAt = time.Now().UTC()
@@ -300,6 +321,7 @@ func (t *task) newKey() string {
 // the process's; then SIGTERM follows, for the rest.
 func (t *task) noteStop(m message, now int64) {
 	r := t.rec
+	r.Again = m.again
 	killAt := now + int64(max(0, m.grace))
 	if r.KillAt == 0 || killAt < r.KillAt {
 		r.KillAt = killAt
@@ -354,8 +376,15 @@ func (t *task) look() {
 		return
 	}
 	if pollsEmpty[t.rec.State] && t.empty() {
-		t.happen(message{ev: evEmpty})
+		t.happen(message{ev: t.emptyEvent()})
 	}
+}
+
+func (t *task) emptyEvent() event {
+	if t.rec.Again {
+		return evEmptyAgain
+	}
+	return evEmpty
 }
 
 // empty tells whether nothing runs and nothing is to be learned any more: while
@@ -380,6 +409,7 @@ func (t *task) publish(progress string) {
 	s := protocol.Status{
 		ID: r.Spec.ID, Owner: r.Spec.Owner, Name: r.Spec.Name, State: r.State, Version: r.Version, Pid: r.Pid,
 		StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, Exit: r.Exit, Failure: r.Failure, Notes: slices.Clone(r.Notes), Progress: progress,
+		Restarts: r.Restarts, Reload: r.Reload,
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

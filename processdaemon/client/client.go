@@ -100,6 +100,29 @@ func (c *Client) Stop(ctx context.Context, id string, grace time.Duration) (prot
 	return c.status(ctx, callTimeout, http.MethodPost, taskPath(id, "/stop"), protocol.StopRequest{Grace: grace})
 }
 
+// Restart asks for the end of what runs and a new start, and does not wait.
+func (c *Client) Restart(ctx context.Context, id string, grace time.Duration) (protocol.Status, error) {
+	return c.status(ctx, callTimeout, http.MethodPost, taskPath(id, "/restart"), protocol.RestartRequest{Grace: grace})
+}
+
+// Reload asks for a run of the reload command, and does not wait for its end; the
+// status has the result.
+func (c *Client) Reload(ctx context.Context, id string) (protocol.Status, error) {
+	return c.status(ctx, callTimeout, http.MethodPost, taskPath(id, "/reload"), nil)
+}
+
+// Stats tells what a task uses.
+func (c *Client) Stats(ctx context.Context, id string) (protocol.Stats, error) {
+	var out protocol.Stats
+	return out, c.call(ctx, callTimeout, http.MethodGet, taskPath(id, "/stats"), nil, &out)
+}
+
+// Version returns the version of the daemon and its API.
+func (c *Client) Version(ctx context.Context) (protocol.About, error) {
+	var out protocol.About
+	return out, c.call(ctx, callTimeout, http.MethodGet, "/v1/version", nil, &out)
+}
+
 // Signal sends a signal to the main process.
 func (c *Client) Signal(ctx context.Context, id string, sig syscall.Signal) error {
 	return c.call(ctx, callTimeout, http.MethodPost, taskPath(id, "/signal"), protocol.SignalRequest{Signal: int(sig)}, nil)

@@ -6,6 +6,12 @@
 //	GET    /v1/tasks?owner=O         []Status
 //	PUT    /v1/tasks/{id}            Spec -> Status; again with the same Spec: no effect
 //	GET    /v1/tasks/{id}            Status; ?after=V&wait=30s answers once its version is not V
+//	GET    /v1/version               About
+//	GET    /v1/events?owner=O        a stream of Status, one JSON object a line: all, then each that changes
+//	POST   /v1/tasks/{id}/restart    RestartRequest -> Status, without waiting
+//	POST   /v1/tasks/{id}/reload     Status, without waiting for the reload command
+//	GET    /v1/tasks/{id}/stats      Stats
+//	GET    /v1/tasks/{id}/logs?stream=S&bytes=N&follow=B  text
 //	PUT    /v1/tasks/{id}/files      []File, for a task that is ready
 //	POST   /v1/tasks/{id}/start      Status; ?wait=5s answers once the start is settled
 //	POST   /v1/tasks/{id}/stop       StopRequest -> Status, without waiting for the end
@@ -74,6 +80,25 @@ type Keeper struct {
 	Processes int `json:"processes"`
 }
 
+// About is the version of a daemon and its API.
+type About struct {
+	Version string `json:"version"`
+	API     string `json:"api"`
+}
+
+// Stats is what a task uses.
+type Stats struct {
+	ID    string `json:"id"`
+	State State  `json:"state"`
+	// CPUSeconds is the processor time of all its processes, ended ones included
+	// where a control group counts it.
+	CPUSeconds float64 `json:"cpuSeconds"`
+	// MemoryBytes is what the control group is charged with, page cache included;
+	// where none counts it, the resident memory of its processes.
+	MemoryBytes int64 `json:"memoryBytes"`
+	Processes   int   `json:"processes"`
+}
+
 // Spec is a process task. All variables are expanded.
 type Spec struct {
 	ID string `json:"id"`
@@ -95,6 +120,10 @@ type Spec struct {
 	// file until the process must be alive.
 	StartGrace time.Duration `json:"startGrace,omitempty"`
 	StopCmd    string        `json:"stopCmd,omitempty"`
+	// KillCmd is run in the place of SIGTERM.
+	KillCmd string `json:"killCmd,omitempty"`
+	// ReloadCmd makes the running process read its configuration again.
+	ReloadCmd string `json:"reloadCmd,omitempty"`
 	// Env is the whole environment, NAME=value. PATH and HOME are added when missing.
 	Env []string `json:"env,omitempty"`
 	// Sandbox is an absolute directory; its files stdout and stderr receive the output.
@@ -157,6 +186,22 @@ type StopRequest struct {
 	Grace time.Duration `json:"grace"`
 }
 
+// RestartRequest asks for the end of what runs and a new start in the same
+// directories.
+type RestartRequest struct {
+	// Grace is as for a stop.
+	Grace time.Duration `json:"grace"`
+}
+
+// Reload is a run of the reload command.
+type Reload struct {
+	// Number counts the reloads of the task.
+	Number  int  `json:"number"`
+	Running bool `json:"running,omitempty"`
+	// Failure says why it failed; empty once it has succeeded.
+	Failure string `json:"failure,omitempty"`
+}
+
 // SignalRequest sends a signal to the main process.
 type SignalRequest struct {
 	Signal int `json:"signal"`
@@ -204,6 +249,10 @@ type Status struct {
 	Failure string `json:"failure,omitempty"`
 	// Progress is what is being done, for people.
 	Progress string `json:"progress,omitempty"`
+	// Restarts counts the restarts that were asked for and done.
+	Restarts int `json:"restarts,omitempty"`
+	// Reload is the last reload.
+	Reload *Reload `json:"reload,omitempty"`
 	// Notes say what was asked for and cannot be had on this agent.
 	Notes []string `json:"notes,omitempty"`
 }

@@ -1,0 +1,54 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"tandem/processdaemon/protocol"
+)
+
+// Logs copies output of a task to w: the last bytes of stdout or stderr, and with
+// follow what is written until nothing of the task runs or the context ends.
+func (c *Client) Logs(ctx context.Context, id, stream string, bytes int, follow bool, w io.Writer) error {
+	q := url.Values{"stream": {stream}, "bytes": {strconv.Itoa(bytes)}, "follow": {strconv.FormatBool(follow)}}
+	resp, err := c.send(ctx, http.MethodGet, taskPath(id, "/logs")+"?"+q.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return c.unavailable(err)
+	}
+	return nil
+}
+
+// Events tells the status of every task of an owner, of all when it is empty, and
+// then each that changes, until the context ends or tell returns an error. When the
+// daemon goes, it returns ErrUnavailable; call it again.
+func (c *Client) Events(ctx context.Context, owner string, tell func(protocol.Status) error) error {
+	resp, err := c.send(ctx, http.MethodGet, "/v1/events?owner="+url.QueryEscape(owner), nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	for dec := json.NewDecoder(resp.Body); ; {
+		var s protocol.Status
+		if err := dec.Decode(&s); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return c.unavailable(fmt.Errorf("events: %w", err))
+		}
+		if err := tell(s); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,20 @@
+package processdaemon
+
+import (
+	"tandem/processdaemon/protocol"
+)
+
+// Stats tells what a task uses now.
+func (d *Daemon) Stats(id string) (protocol.Stats, error) {
+	t, err := d.task(id)
+	if err != nil {
+		return protocol.Stats{}, err
+	}
+	// A group of its own, because the loop's may be told of a leader meanwhile.
+	s := t.status()
+	u, err := d.tree.Group(t.hashedID).Usage()
+	if err != nil {
+		return protocol.Stats{}, fail(protocol.CodeInternal, "task %q: %v", id, err)
+	}
+	return protocol.Stats{ID: id, State: s.State, CPUSeconds: u.CPU.Seconds(), MemoryBytes: u.MemoryBytes, Processes: u.Processes}, nil
+}
