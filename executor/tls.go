@@ -55,6 +55,9 @@ func (r *envReader) tls(endpoint string) *tls.Config {
 	}
 	cfg.RootCAs = r.authorities()
 	cfg.Certificates = r.certificate()
+	if r.byName(host) && !cfg.InsecureSkipVerify {
+		verifyByName(cfg, net.DefaultResolver.LookupAddr)
+	}
 	return cfg
 }
 
