@@ -210,9 +210,19 @@ func (path daemonPath) live(c *cluster, pass *failpoint.Pass) (out lifeOf, err e
 	var before []failpoint.Pass
 	var runs func() bool
 	var killErr error
+	// A process that is killed as soon as it runs may not have come to its first line.
+	ran := func() error {
+		return await(10*time.Second, "the first line of "+specs[0].Name, func() bool {
+			n, err := c.runsOf()
+			// One that is held when its keeper dies never comes to it.
+			return n > 0 || err != nil || c.over(g, specs[0].Name)
+		})
+	}
 	switch {
+	default:
+		runs = func() bool { killErr = ran(); return true }
 	case path.restarted:
-		runs = func() bool { killErr = d.kill(); return true }
+		runs = func() bool { killErr = errors.Join(ran(), d.kill()); return true }
 	case path.orphaned:
 		runs = func() bool {
 			before, _ = failpoint.Trail(trail)
@@ -278,19 +288,23 @@ func (c *cluster) ranOnce(g string, s *api.TaskSpec) error {
 	if last := c.last(g, s.Name); last.GetState() != mesos.TASK_KILLED {
 		return fmt.Errorf("%s was %s: %s", s.Name, c.states(g, s.Name), last.GetMessage())
 	}
+	if n, err := c.runsOf(); err != nil || n != 1 {
+		return errors.Join(err, fmt.Errorf("%s ran %d times", s.Name, n))
+	}
+	return nil
+}
+
+// runsOf counts how often processes of a cluster were started.
+func (c *cluster) runsOf() (n int, err error) {
 	files, _ := filepath.Glob(filepath.Join(c.dir, "workspace/work_dir/*/ran"))
-	n := 0
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		n += strings.Count(string(b), "ran\n")
 	}
-	if n != 1 {
-		return fmt.Errorf("%s ran %d times", s.Name, n)
-	}
-	return nil
+	return n, nil
 }
 
 // noTrace checks that no process, container, mount or control group of a cluster is left, its agent's aside.

@@ -49,7 +49,7 @@ func ownProc(c *cluster, name, line string) *api.TaskSpec {
 }
 
 func withPidFile(s *api.TaskSpec) *api.TaskSpec {
-	s.Process.PidFile, s.Process.StartGracePeriodSeconds, s.Process.StopCmd = "app.pid", 5, "kill $(cat app.pid)"
+	s.Process.PidFile, s.Process.StartGracePeriodSeconds, s.Process.StopCmd = "app.pid", 1, "kill $(cat app.pid)"
 	return s
 }
 
