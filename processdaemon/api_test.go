@@ -144,7 +144,7 @@ func TestRestart(t *testing.T) {
 		}
 		before = st
 	}
-	eventually(t, "three runs", func() bool { return read(t, filepath.Join(s.WorkPath, "runs")) == "run\nrun\nrun\n" })
+	eventually(t, "three runs", func() bool { return read(t, filepath.Join(s.WorkPath, "runs")) == strings.Repeat("run\n", 3) })
 	// A stop while a restart is under way is a stop.
 	if _, err := c.Restart(t.Context(), "a", 10*time.Second); err != nil {
 		t.Error(err)
@@ -182,7 +182,7 @@ func TestReload(t *testing.T) {
 		}
 		write(t, filepath.Join(s.WorkPath, "good"), "", 0o644)
 	}
-	if got := read(t, filepath.Join(s.WorkPath, "reloads")); got != "reload\nreload\n" {
+	if got := read(t, filepath.Join(s.WorkPath, "reloads")); got != strings.Repeat("reload\n", 2) {
 		t.Errorf("%q", got)
 	}
 	other := spec(d, "b", "exec sleep 60")

@@ -92,7 +92,7 @@ func TestFaultKilledKeeper(t *testing.T) {
 	}
 }
 
-// TestFaultHangingKeeper: one that stands still is replaced, and not waited for for ever.
+// TestFaultHangingKeeper: one that stands still is replaced, and nobody waits for it without end.
 func TestFaultHangingKeeper(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)

@@ -98,7 +98,7 @@ func (t *task) run(line, what, key string) (keeper.Entry, error) {
 
 func (t *task) limits() cgroup.Limits {
 	l := &t.rec.Spec.Limits
-	return cgroup.Limits{CPUs: l.CPUs, MemoryBytes: int64(l.MemMB * (1 << 20))}
+	return cgroup.Limits{CPUs: l.CPUs, CPURequest: l.CPURequest, MemoryBytes: int64(l.MemMB * (1 << 20))}
 }
 
 // openOutput opens a file of the sandbox for appending. The directory may be

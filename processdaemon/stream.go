@@ -38,7 +38,7 @@ func (d *Daemon) Logs(ctx context.Context, id, stream string, bytes int64, follo
 				break
 			}
 			if err := say(buf[:n]); err != nil {
-				return nil //nolint:nilerr // whoever listened has gone
+				return nil // whoever listened has gone
 			}
 		}
 		if over {
@@ -121,13 +121,13 @@ func (d *Daemon) Events(ctx context.Context, owner string, say func(protocol.Sta
 	}
 	for _, s := range d.List(owner) {
 		if err := tell(s); err != nil {
-			return nil //nolint:nilerr // whoever listened has gone
+			return nil // whoever listened has gone
 		}
 	}
 	for {
 		for _, s := range d.feed.take(sub) {
 			if err := tell(s); err != nil {
-				return nil //nolint:nilerr // as above
+				return nil // as above
 			}
 		}
 		select {

@@ -218,7 +218,7 @@ func (t *task) fire(m message) error {
 			t.log.Error("the record cannot be written", "err", err)
 		}
 	}
-	if m.again && from != running && !(r.Again && pollsEmpty[from]) {
+	if m.again && from != running && (!r.Again || !pollsEmpty[from]) {
 		return fail(protocol.CodeConflict, "task %q is %s: only one that runs is restarted; start it, or create it anew", r.Spec.ID, from)
 	}
 	switch {

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"sync"
 	"syscall"
 	"time"
 
@@ -140,6 +141,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer) error {
 	if o.workspace == "" {
 		o.workspace = filepath.Join(o.dataDir, "workspace")
 	}
+	notify, interval := newNotifier(), watchdogInterval()
 	// It idles for years beside what it is there for: memory counts more than speed.
 	debug.SetGCPercent(40)
 	// What the daemon makes for tasks shall not depend on who started it.
@@ -158,7 +160,16 @@ func serve(ctx context.Context, o *options, stderr io.Writer) error {
 		return err
 	}
 	log.Info("serving", "socket", o.socket)
+	if err := notify.tell("READY=1"); err != nil {
+		log.Warn("systemd does not know that the daemon is ready", "err", err)
+	}
+	var watched sync.WaitGroup
+	watched.Go(func() { notify.watchdog(ctx, interval, func() { d.List("") }) })
 	serveErr := d.Serve(ctx, l)
+	watched.Wait()
+	if err := notify.tell("STOPPING=1"); err != nil {
+		log.Warn("systemd does not know that the daemon stops", "err", err)
+	}
 	if o.killOnExit {
 		log.Info("stopping all processes", "grace", o.killGrace)
 		const more = 15 * time.Second

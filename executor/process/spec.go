@@ -17,7 +17,7 @@ func specOf(t *executor.Task, digests []string) *protocol.Spec {
 		KillCmd: p.KillCmd, ReloadCmd: p.ReloadCmd,
 		StartGrace: time.Duration(p.StartGracePeriodSeconds) * time.Second,
 		Env:        t.Env, Sandbox: t.Sandbox, URIs: urisOf(p),
-		Limits: protocol.Limits{CPUs: t.Spec.Limits.CPUs, MemMB: t.Spec.Limits.MemMB},
+		Limits: protocol.Limits{CPUs: t.Spec.Limits.CPUs, MemMB: t.Spec.Limits.MemMB, CPURequest: t.Spec.Requests.CPUs},
 	}
 	for i := range s.URIs {
 		if i < len(digests) {

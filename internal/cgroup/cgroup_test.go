@@ -220,3 +220,49 @@ func TestNotPermitted(t *testing.T) {
 		t.Fatal(tr.Mode(), tr)
 	}
 }
+
+// TestCPURequest is the weight beside a limit, in every mode that has one.
+func TestCPURequest(t *testing.T) {
+	for mode, tr := range trees(t) {
+		h := tr.limit["cpu"]
+		if h == nil {
+			t.Logf("%s: no cpu controller", mode)
+			continue
+		}
+		g := tr.Group("weight")
+		notes, err := g.Create(Limits{CPUs: 1, CPURequest: 0.5})
+		if err != nil || len(notes) > 0 {
+			t.Fatal(mode, notes, err)
+		}
+		file, want := "cpu.shares", "512\n"
+		if h.v2 {
+			file, want = "cpu.weight", "20\n"
+		}
+		if b, err := os.ReadFile(g.dir(h) + "/" + file); err != nil || string(b) != want {
+			t.Errorf("%s: %s is %q, %v", mode, file, b, err)
+		}
+		if err := g.Remove(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestUsage(t *testing.T) {
+	for mode, tr := range trees(t) {
+		g := tr.Group("usage")
+		if _, err := g.Create(Limits{MemoryBytes: 64 << 20}); err != nil {
+			t.Fatal(err)
+		}
+		cmd := start(t, g, "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; read x")
+		eventually(t, string(mode)+": it is counted", func() bool {
+			u, err := g.Usage()
+			return err == nil && u.Processes == 1 && u.CPU > 0 && u.MemoryBytes > 0
+		})
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		eventually(t, "it is empty", func() bool { empty, err := g.Empty(); return err == nil && empty })
+		if err := g.Remove(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -22,7 +22,10 @@ import (
 
 // Limits of a group; zero means none.
 type Limits struct {
-	CPUs        float64
+	CPUs float64
+	// CPURequest is the share, in cores, that the group gets when all want more than
+	// there is; nobody is held back by it.
+	CPURequest  float64
 	MemoryBytes int64
 	Pids        int64
 }
@@ -89,6 +92,15 @@ func (g *Group) Create(l Limits) (notes []string, err error) {
 		set("cpu", fmt.Sprintf("cpu limit of %g cores", l.CPUs),
 			map[string]string{"cpu.cfs_period_us": strconv.Itoa(period), "cpu.cfs_quota_us": quota},
 			map[string]string{"cpu.max": quota + " " + strconv.Itoa(period)})
+	}
+	if h := t.limit["cpu"]; l.CPURequest > 0 && h != nil && (h.v2 || l.CPUs > 0) {
+		// In v1 a group of its own for this alone would cost each start a move,
+		// which takes longer than the start itself.
+		shares := min(max(2, int(math.Round(l.CPURequest*1024))), 262144)
+		set("cpu", fmt.Sprintf("cpu request of %g cores", l.CPURequest),
+			map[string]string{"cpu.shares": strconv.Itoa(shares)},
+			// The ranges 2 to 262144 and 1 to 10000 are laid upon each other.
+			map[string]string{"cpu.weight": strconv.Itoa(1 + (shares-2)*9999/262142)})
 	}
 	if l.Pids > 0 {
 		v := strconv.FormatInt(l.Pids, 10)

@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -83,7 +84,7 @@ func processCPU(pid int) time.Duration {
 	if err != nil {
 		return 0
 	}
-	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	const utime, stime = 11, 12
 	if len(f) <= stime {
 		return 0

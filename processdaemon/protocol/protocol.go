@@ -136,6 +136,9 @@ type Spec struct {
 type Limits struct {
 	CPUs  float64 `json:"cpus,omitempty"`
 	MemMB float64 `json:"memMB,omitempty"`
+	// CPURequest is the task's share of the processors when all want more than
+	// there is, in cores. On cgroup v1 it holds for tasks with a CPU limit only.
+	CPURequest float64 `json:"cpuRequest,omitempty"`
 }
 
 // URI is something to fetch.

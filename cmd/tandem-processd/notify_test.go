@@ -1,0 +1,80 @@
+package main
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestNotify: readiness once it serves, the watchdog while it does, and the end.
+func TestNotify(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("/tmp", "processd-cmd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "n"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	cmd := exec.Command(binary, "--data-dir", filepath.Join(dir, "data"), "--socket", filepath.Join(dir, "s"))
+	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+filepath.Join(dir, "n"), "WATCHDOG_USEC=40000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	await := func(want string) {
+		t.Helper()
+		buf := make([]byte, 256)
+		if err := l.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			n, err := l.Read(buf)
+			if err != nil {
+				t.Fatalf("waiting for %s: %v", want, err)
+			}
+			if string(buf[:n]) == want {
+				return
+			}
+		}
+	}
+	await("READY=1")
+	if _, err := os.Stat(filepath.Join(dir, "s")); err != nil {
+		t.Errorf("ready, and does not listen: %v", err)
+	}
+	await("WATCHDOG=1")
+	await("WATCHDOG=1")
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	await("STOPPING=1")
+}
+
+// TestUnit: the unit that is shipped names flags that there are.
+func TestUnit(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("../../contrib/systemd/tandem-processd.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Type=notify", "KillMode=process", "WatchdogSec="} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("lacks %s", want)
+		}
+	}
+	_, line, _ := strings.Cut(string(b), "ExecStart=")
+	line, _, _ = strings.Cut(line, "\n")
+	for _, word := range strings.Fields(line)[1:] {
+		if name, ok := strings.CutPrefix(word, "--"); ok && command(os.Stdout, os.Stderr).Flags().Lookup(name) == nil {
+			t.Errorf("there is no flag %s", word)
+		}
+	}
+}
