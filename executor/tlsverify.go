@@ -42,7 +42,7 @@ func verifyByName(cfg *tls.Config, lookup func(ctx context.Context, address stri
 		ctx, cancel := context.WithTimeout(context.Background(), lookupLimit)
 		defer cancel()
 		// Without an answer the machine's own name is left.
-		names, _ := lookup(ctx, address) //nolint:errcheck // as said
+		names, _ := lookup(ctx, address)
 		if own, err := os.Hostname(); err == nil {
 			names = append(names, own)
 		}

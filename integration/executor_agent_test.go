@@ -125,6 +125,25 @@ func TestFaultTokenIsNotAcceptedAnyMore(t *testing.T) {
 	c.nothingLeft()
 }
 
+func TestExecutorWithoutAGoodToken(t *testing.T) {
+	t.Parallel()
+	flags, _ := withTokens(t)
+	c := startCluster(t, clusterOptions{checkpoint: true, agent: flags})
+	for value, want := range map[string]string{"": "given none in MESOS_EXECUTOR_AUTHENTICATION_TOKEN", "stolen": "does not accept the executor's token"} {
+		c.executorEnv = "MESOS_EXECUTOR_AUTHENTICATION_TOKEN=" + value
+		g := c.launch(proc(c, "a", "exec sleep 1000"))
+		// It ends at once, with exit code 1, and does not wait until the agent gives it up.
+		if status := c.waitExit(g); status != 1<<8 {
+			t.Errorf("%q: wait status %#x, want that of exit code 1", value, status)
+		}
+		c.waitState(g, "a", mesos.TASK_FAILED)
+		if log := c.executorLog(g); !strings.Contains(log, want) || strings.Contains(log, "stolen") {
+			t.Errorf("%q: the executor's log lacks %q, or holds the token", value, want)
+		}
+	}
+	c.nothingLeft()
+}
+
 func TestExecutorOverTheAgentsUnixSocket(t *testing.T) {
 	t.Parallel()
 	flags, _ := withTokens(t)
