@@ -15,9 +15,11 @@ const (
 	MessageSignal MessageType = "signal"
 	// MessageResources changes what a running container may use.
 	MessageResources MessageType = "resources"
+	// MessageExec opens a session in a running container, for a command beside the task.
+	MessageExec MessageType = "exec"
 )
 
-var messageTypes = []string{string(MessageSignal), string(MessageResources)}
+var messageTypes = []string{string(MessageSignal), string(MessageResources), string(MessageExec)}
 
 // MaxMessage is the most bytes that an executor reads of a message.
 const MaxMessage = 64 << 10
@@ -39,6 +41,28 @@ type Message struct {
 	Signal string `json:"signal,omitempty"`
 	// Resources is for MessageResources.
 	Resources *ResourceChange `json:"resources,omitempty"`
+	// Exec is for MessageExec.
+	Exec *ExecRequest `json:"exec,omitempty"`
+}
+
+// ExecRequest is a command to be run in a container, as its user, in its
+// directory and with its environment.
+type ExecRequest struct {
+	Command []string `json:"command"`
+	// Stdin tells that it gets input; without it, it reads nothing.
+	Stdin bool `json:"stdin,omitempty"`
+	// TTY gives it a terminal of Width and Height characters; 0 leaves the size open.
+	TTY    bool   `json:"tty,omitempty"`
+	Width  uint16 `json:"width,omitempty"`
+	Height uint16 `json:"height,omitempty"`
+}
+
+// ExecSession is where a session waits for whoever asked for it, for some
+// seconds: a TCP port at the agent's address, whose first bytes must be the
+// token and a line feed. It takes one connection.
+type ExecSession struct {
+	Port  int    `json:"port"`
+	Token string `json:"token"`
 }
 
 // ResourceChange says which amounts are to change. What is absent stays as the
@@ -70,6 +94,8 @@ type MessageResult struct {
 	Task string `json:"task,omitempty"`
 	// Resources are what the task has from now on, after MessageResources.
 	Resources *ResourceUpdate `json:"resources,omitempty"`
+	// Exec is where the session is, after MessageExec.
+	Exec *ExecSession `json:"exec,omitempty"`
 	// Error says why it was not done; empty means that it was.
 	Error string `json:"error,omitempty"`
 }
@@ -92,6 +118,10 @@ func (m *Message) Check() error {
 			return errors.New("resources are missing")
 		}
 		return m.Resources.check()
+	case MessageExec:
+		if m.Exec == nil || len(m.Exec.Command) == 0 || m.Exec.Command[0] == "" {
+			return errors.New("exec has no command; give one, such as /bin/sh")
+		}
 	default:
 		return fmt.Errorf("type %q of a message is unknown; this executor understands %s%s", clip(string(m.Type)), strings.Join(messageTypes, ", "), didYouMean(string(m.Type), messageTypes))
 	}

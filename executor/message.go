@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -42,6 +43,8 @@ type messages struct {
 	order   []string
 	// amounts are what tasks have since a change, by their ids; the worker's alone.
 	amounts map[string]api.ResourceUpdate
+	// sessions is how many are open.
+	sessions atomic.Int32
 }
 
 type messageJob struct {
@@ -126,6 +129,12 @@ func (e *Executor) plan(m *api.Message, result *api.MessageResult) (func(context
 		}
 		started := api.ResourceUpdate{Requests: t.spec.Requests, Limits: t.spec.Limits}
 		return e.resize(u, id, started, *m.Resources), nil
+	case api.MessageExec:
+		x, ok := rt.(Interactive)
+		if !ok {
+			return nil, fmt.Errorf("task %q is a %s; a session can be opened in containers only", t.name(), t.spec.Kind)
+		}
+		return e.openSession(x, id, *m.Exec), nil
 	default:
 		return nil, fmt.Errorf("type %q of a message has no code", m.Type) // Check knows them
 	}

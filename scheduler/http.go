@@ -38,6 +38,7 @@ func (s *Scheduler) handler() http.Handler {
 	mux.HandleFunc("GET /v1/taskgroups", s.handle(s.getTaskgroups))
 	mux.HandleFunc("POST /v1/taskgroups/{namespace}/{name}/restart", s.handle(s.postRestartGroup))
 	mux.HandleFunc("POST /v1/taskgroups/{namespace}/{name}/messages", s.handle(s.postMessage))
+	mux.HandleFunc("POST /v1/taskgroups/{namespace}/{name}/exec", s.postExec)
 	mux.HandleFunc("GET /v1/taskgroups/{id}/tasks/{task}/logs", s.getLogs)
 	mux.HandleFunc("GET /v1/agents", s.handle(s.getAgents))
 	mux.Handle("GET /metrics", s.metricsHandler())

@@ -30,8 +30,8 @@ const (
 
 // message is one that waits for its answer.
 type message struct {
-	id, group, agent string
-	data             []byte
+	id, group, agent, nodeIP string
+	data                     []byte
 	// answer has room for one, and takes no second.
 	answer chan api.MessageResult
 }
@@ -43,28 +43,38 @@ func (s *Scheduler) postMessage(r *http.Request) (any, error) {
 	if err := decodeBody(r, &m, `{"type": "signal", "signal": "SIGHUP"}`); err != nil {
 		return nil, err
 	}
+	if m.Type == api.MessageExec {
+		return nil, badRequest("a session is opened by .../exec")
+	}
+	result, _, err := s.say(r.Context(), r.PathValue("namespace"), r.PathValue("name"), &m)
+	return result, err
+}
+
+// say sends a message to a taskgroup's executor. It returns the result and the
+// address of the agent.
+func (s *Scheduler) say(ctx context.Context, namespace, name string, m *api.Message) (*api.MessageResult, string, error) {
 	if m.Version == "" {
 		m.Version = api.TaskSpecVersion
 	}
 	m.ID = rand.Text()
 	if err := m.Check(); err != nil {
-		return nil, badRequest("%v", err)
+		return nil, "", badRequest("%v", err)
 	}
 	data, err := json.Marshal(m)
 	if err != nil {
-		return nil, fmt.Errorf("encode the message: %w", err)
+		return nil, "", fmt.Errorf("encode the message: %w", err)
 	}
 	if len(data) > api.MaxMessage {
-		return nil, badRequest("the message has %d bytes; at most %d are sent", len(data), api.MaxMessage)
+		return nil, "", badRequest("the message has %d bytes; at most %d are sent", len(data), api.MaxMessage)
 	}
 	w := &message{id: m.ID, data: data, answer: make(chan api.MessageResult, 1)}
-	namespace, name := r.PathValue("namespace"), r.PathValue("name")
 	// It comes after the call below, even when that is given up and runs later.
 	defer s.loop.post(input{do: func() error { delete(s.loop.messages, w.id); return nil }})
-	if err := s.loop.call(r.Context(), func() error { return s.loop.openMessage(w, namespace, name, &m) }); err != nil {
-		return nil, err
+	if err := s.loop.call(ctx, func() error { return s.loop.openMessage(w, namespace, name, m) }); err != nil {
+		return nil, "", err
 	}
-	return s.awaitMessage(r.Context(), w)
+	result, err := s.awaitMessage(ctx, w)
+	return result, w.nodeIP, err
 }
 
 // awaitMessage sends until there is an answer.
@@ -129,7 +139,7 @@ func (l *loop) openMessage(w *message, namespace, name string, m *api.Message) e
 		return &apiError{http.StatusServiceUnavailable, wire.Problem{Code: wire.CodeUnavailable, Message: fmt.Sprintf(
 			"taskgroup %s has %d messages under way, which is as many as there may be; try again when they are answered", name, n)}}
 	}
-	w.group, w.agent = g.ID, g.AgentID
+	w.group, w.agent, w.nodeIP = g.ID, g.AgentID, g.NodeIP
 	l.messages[w.id] = w
 	return nil
 }

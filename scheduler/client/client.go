@@ -196,8 +196,8 @@ func do[T any](ctx context.Context, c *Client, method, path string, q url.Values
 	return out, nil
 }
 
-// send returns a 2xx answer, or an error.
-func (c *Client) send(ctx context.Context, method, path string, q url.Values, body any) (*http.Response, error) {
+// send returns a 2xx answer, or that to an Upgrade, or an error.
+func (c *Client) send(ctx context.Context, method, path string, q url.Values, body any, header ...string) (*http.Response, error) {
 	var reader io.Reader = http.NoBody
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -215,6 +215,9 @@ func (c *Client) send(ctx context.Context, method, path string, q url.Values, bo
 		return nil, fmt.Errorf("request to %s: %w", target, err)
 	}
 	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -222,7 +225,7 @@ func (c *Client) send(ctx context.Context, method, path string, q url.Values, bo
 		}
 		return nil, &UnreachableError{Server: c.base.String(), Err: err}
 	}
-	if resp.StatusCode/100 == 2 {
+	if resp.StatusCode/100 == 2 || resp.StatusCode == http.StatusSwitchingProtocols {
 		return resp, nil
 	}
 	defer resp.Body.Close()

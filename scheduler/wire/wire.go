@@ -159,6 +159,17 @@ type ScaleRequest struct {
 	Replicas int `json:"replicas"`
 }
 
+// ExecRequest opens a session in a task.
+type ExecRequest struct {
+	// Task is its name or id; it may be empty when the taskgroup has only one.
+	Task string `json:"task,omitempty"`
+	api.ExecRequest
+}
+
+// ExecProtocol is the protocol that a connection changes to for a session, see
+// internal/execstream.
+const ExecProtocol = "tandem-exec"
+
 // Problem is the body of every answer that is not 2xx.
 type Problem struct {
 	// Code is invalid, forbidden, notFound, conflict, tooLarge, timeout, unavailable or internal.

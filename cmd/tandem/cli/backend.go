@@ -27,6 +27,8 @@ type backend interface {
 	// Message has an executor do something, and returns the resources that the
 	// task has now, where that is what was changed.
 	Message(ctx context.Context, namespace, taskgroupID string, m *api.Message) (*api.ResourceUpdate, error)
+	// Exec opens a session; what goes over it is of internal/execstream.
+	Exec(ctx context.Context, namespace, taskgroupID string, req wire.ExecRequest) (io.ReadWriteCloser, error)
 	Logs(ctx context.Context, taskgroupID, task string, o logOptions) (io.ReadCloser, error)
 }
 

@@ -77,6 +77,11 @@ func (r remote) Message(ctx context.Context, namespace, taskgroupID string, m *a
 	return result.Resources, nil
 }
 
+func (r remote) Exec(ctx context.Context, namespace, taskgroupID string, req wire.ExecRequest) (io.ReadWriteCloser, error) {
+	conn, err := r.c.Exec(ctx, namespace, taskgroupID, req)
+	return conn, classify(err)
+}
+
 func (r remote) Logs(ctx context.Context, taskgroupID, task string, o logOptions) (io.ReadCloser, error) {
 	out, err := r.c.Logs(ctx, taskgroupID, task, client.LogOptions{Stderr: o.Stderr, Follow: o.Follow, Tail: o.Tail})
 	return out, classify(err)

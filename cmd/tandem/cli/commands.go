@@ -6,6 +6,6 @@ import "github.com/spf13/cobra"
 func (a *app) workCommands() []*cobra.Command {
 	return []*cobra.Command{
 		a.applyCommand(), a.validateCommand(), a.getCommand(), a.describeCommand(), a.scaleCommand(), a.restartCommand(),
-		a.deleteCommand(), a.logsCommand(), a.signalCommand(), a.resizeCommand(),
+		a.deleteCommand(), a.logsCommand(), a.signalCommand(), a.resizeCommand(), a.execCommand(),
 	}
 }

@@ -105,8 +105,12 @@ type recipients struct {
 }
 
 func (to *recipients) flags(a *app, cmd *cobra.Command) {
-	cmd.Flags().StringVar(&to.task, "task", "", "only the task of this `name`")
 	outputFlag(cmd, &to.format, formatTable, formatJSON, formatYAML)
+	to.taskFlags(a, cmd)
+}
+
+func (to *recipients) taskFlags(a *app, cmd *cobra.Command) {
+	cmd.Flags().StringVar(&to.task, "task", "", "only the task of this `name`")
 	to.scope.flags(a, cmd, false)
 	err := cmd.RegisterFlagCompletionFunc("task", func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return a.completeTasks(cmd, args), cobra.ShellCompDirectiveNoFileComp
@@ -126,12 +130,11 @@ type outcome struct {
 	Error     string              `json:"error,omitempty"`
 }
 
-// message sends a message to every task that is meant. One that fails does not
-// keep the others from theirs.
-func (a *app) message(ctx context.Context, to *recipients, arg string, m api.Message, done func(outcome) string) error {
+// find returns the tasks that an argument means, one of each taskgroup.
+func (to *recipients) find(ctx context.Context, a *app, arg string) (backend, []logSource, error) {
 	b, err := to.backend(a)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	namespace := to.namespace
 	if namespace == "" && strings.Count(arg, "/") < 2 {
@@ -140,12 +143,22 @@ func (a *app) message(ctx context.Context, to *recipients, arg string, m api.Mes
 	}
 	sources, err := logSources(ctx, b, arg, namespace, to.task)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	for i := range sources[1:] {
 		if before := sources[i]; before.group.Name == sources[i+1].group.Name {
-			return exit.Errorf(exit.Usage, "%s has the tasks %s and %s: choose one with --task", before.group.Name, before.task.Name, sources[i+1].task.Name)
+			return nil, nil, exit.Errorf(exit.Usage, "%s has the tasks %s and %s: choose one with --task", before.group.Name, before.task.Name, sources[i+1].task.Name)
 		}
+	}
+	return b, sources, nil
+}
+
+// message sends a message to every task that is meant. One that fails does not
+// keep the others from theirs.
+func (a *app) message(ctx context.Context, to *recipients, arg string, m api.Message, done func(outcome) string) error {
+	b, sources, err := to.find(ctx, a, arg)
+	if err != nil {
+		return err
 	}
 	out := []outcome{}
 	var errs []error

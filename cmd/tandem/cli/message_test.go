@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"net"
 	"testing"
 
 	"tandem/api"
 	"tandem/cmd/tandem/exit"
+	"tandem/internal/execstream"
 	"tandem/scheduler/client"
 	"tandem/scheduler/wire"
 )
@@ -82,4 +85,43 @@ func TestMessageErrorsHaveTheirExitCodes(t *testing.T) {
 			t.Errorf("%s: %d, want %d", code, got, want)
 		}
 	}
+}
+
+func (f *fakeBackend) Exec(_ context.Context, namespace, group string, req wire.ExecRequest) (io.ReadWriteCloser, error) {
+	if err := f.step("exec %s %s %s %q %t", namespace, group, req.Task, req.Command, req.Stdin); err != nil {
+		return nil, err
+	}
+	here, there := net.Pipe()
+	go func() {
+		defer there.Close()
+		w, r := execstream.NewWriter(there), execstream.NewReader(there)
+		for req.Stdin {
+			_, p, err := r.Next()
+			if err != nil || len(p) == 0 {
+				break
+			}
+			_ = w.Send(execstream.Stdout, p)
+		}
+		_ = w.Send(execstream.Stderr, []byte("done\n"))
+		if req.Command[0] != "break" {
+			_ = w.SendJSON(execstream.Ended, execstream.End{Code: 9})
+		}
+	}()
+	return here, nil
+}
+
+func TestExec(t *testing.T) {
+	t.Parallel()
+	b := webStack()
+	r := with(t, b, "typed", "exec", "web-0", "-n", "test", "-i", "--", "cat", "-n", "x")
+	if r.code != 9 || r.out != "typed" || r.errOut != "done\n" {
+		t.Errorf("%+v", r)
+	}
+	if !b.did(`exec test 0.web.test.c.1 1.0.0.web.test.c ["cat" "-n" "x"] true`) {
+		t.Errorf("calls %q", b.calls)
+	}
+	expect(t, with(t, b, "", "exec", "web-0", "-n", "test", "--", "break"), exit.Failure, nil, []string{"broken off"})
+	expect(t, with(t, b, "", "exec", "web", "-n", "test", "--", "ls"), exit.Usage, nil, []string{"name one, such as web-0"})
+	expect(t, with(t, b, "", "exec", "web-0", "-n", "test"), exit.Usage, nil, []string{"missing argument"})
+	expect(t, with(t, b, "", "exec", "web-0", "-n", "test", "ls"), exit.Usage, nil, []string{"the command after it"})
 }

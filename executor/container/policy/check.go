@@ -64,6 +64,18 @@ func (p *Policy) HostPath(path string, resolve func(string) string) error {
 	return fmt.Errorf("%s", p.refusal(what, remedy, "hostPaths: ["+path+"]"))
 }
 
+// Session returns why no session may be opened in a container, or nil. loopback
+// tells that its connection stays on the machine.
+func (p *Policy) Session(loopback bool) error {
+	switch {
+	case p.Exec == nil && !loopback:
+		return fmt.Errorf("%s", p.refusal("sessions (exec) over the network, where they are not encrypted", "log in on the agent", "exec: true"))
+	case p.Exec != nil && !*p.Exec:
+		return fmt.Errorf("%s", p.refusal("sessions (exec)", "log in on the agent", "exec: true"))
+	}
+	return nil
+}
+
 // refusal names the policy, the thing and the remedy.
 func (p *Policy) refusal(thing, remedy, setting string) string {
 	name := p.File

@@ -37,6 +37,9 @@ type Policy struct {
 	// EngineSocket allows a mount that reaches the socket of the container engine,
 	// and with it the rule over the agent.
 	EngineSocket bool
+	// Exec allows sessions in running containers. nil allows them where their
+	// connections stay on the machine: they are not encrypted.
+	Exec *bool
 	// HostPaths are the directories that volumes may be taken from, with all
 	// below them; nil means all. ForbiddenHostPaths are taken out of them.
 	HostPaths, ForbiddenHostPaths []string
@@ -84,7 +87,7 @@ func Load(file string) (*Policy, error) {
 func Parse(text []byte) (*Policy, error) {
 	p := Default()
 	fields := map[string]any{
-		"privileged": &p.Privileged, "hostNetwork": &p.HostNetwork, "hostIPC": &p.HostIPC, "engineSocket": &p.EngineSocket,
+		"privileged": &p.Privileged, "hostNetwork": &p.HostNetwork, "hostIPC": &p.HostIPC, "engineSocket": &p.EngineSocket, "exec": &p.Exec,
 		"hostPaths": &p.HostPaths, "forbiddenHostPaths": &p.ForbiddenHostPaths, "capabilities": &p.Capabilities, "registries": &p.Registries,
 	}
 	var root yaml.Node

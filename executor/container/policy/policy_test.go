@@ -20,6 +20,8 @@ func TestParse(t *testing.T) {
 		"x: 1":                                "known are",
 		"privileged: maybe":                   "true or false",
 		"privileged:":                         "true or false",
+		"exec:":                               "true or false",
+		"exec: sometimes":                     "true or false",
 		"hostPaths:":                          "[] allows none",
 		"hostPaths: /data":                    "a list of texts",
 		"hostPaths: [data]":                   "no absolute path",
@@ -121,4 +123,19 @@ func FuzzParse(f *testing.F) {
 			t.Fatal("neither policy nor error")
 		}
 	})
+}
+
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]struct{ local, remote bool }{
+		"": {true, false}, "exec: true": {true, true}, "exec: false": {false, false},
+	} {
+		p, err := Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if local, remote := p.Session(true), p.Session(false); (local == nil) != want.local || (remote == nil) != want.remote {
+			t.Errorf("%q: %v, %v", text, local, remote)
+		}
+	}
 }

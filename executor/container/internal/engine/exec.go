@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/url"
+	"strconv"
 )
 
 // ExecSpec is a command to run in a running container; see "Create an exec
@@ -48,6 +50,38 @@ func (c *Client) StartExec(ctx context.Context, execID string) (io.ReadCloser, e
 		return nil, err
 	}
 	return resp.Body, nil
+}
+
+// Duplex is a connection that was handed over.
+type Duplex interface {
+	io.ReadWriteCloser
+	// CloseWrite ends the input.
+	CloseWrite() error
+}
+
+// AttachExec runs a prepared command and returns its input and output. The
+// latter comes as it is with a terminal, and otherwise as the engine's stream of
+// frames. The context is for the start only.
+func (c *Client) AttachExec(ctx context.Context, execID string, tty bool) (Duplex, error) {
+	const op = "run a command in a container"
+	resp, err := c.open(ctx, request{op: op, method: http.MethodPost,
+		path: "/exec/" + execID + "/start", body: struct{ Detach, Tty bool }{Tty: tty},
+		header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {"tcp"}}})
+	if err != nil {
+		return nil, err
+	}
+	d, ok := resp.Body.(Duplex)
+	if !ok || resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Body.Close()
+		return nil, &Error{Op: op, Status: resp.StatusCode, Message: "the connection was not handed over"}
+	}
+	return d, nil
+}
+
+// ResizeExec sets the size of a running command's terminal.
+func (c *Client) ResizeExec(ctx context.Context, execID string, width, height uint16) error {
+	return c.do(ctx, request{op: "set the size of a terminal", method: http.MethodPost, path: "/exec/" + execID + "/resize", timeout: quick,
+		query: url.Values{"w": {strconv.Itoa(int(width))}, "h": {strconv.Itoa(int(height))}}}, nil)
 }
 
 // InspectExec tells what has become of a command.
