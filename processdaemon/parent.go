@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"tandem/internal/cgroup"
 	"tandem/internal/procid"
 	"tandem/internal/version"
 	"tandem/processdaemon/keeper"
@@ -21,7 +20,6 @@ import (
 type parent struct {
 	log    *slog.Logger
 	launch keeper.Launch
-	tree   *cgroup.Tree
 	kids   *children
 	// patience is how long a keeper may take for an answer. It needs milliseconds;
 	// one that stands still for that long cannot do its work.
@@ -36,6 +34,8 @@ const (
 	keeperPatience = 30 * time.Second
 	// retireTime is how long the end of an idle keeper may take.
 	retireTime = 3 * time.Second
+	// lastBreath is how long what was killed may take to be gone.
+	lastBreath = 500 * time.Millisecond
 	// outcomeTime is how long the kernel is asked how a process ended that
 	// another process has to collect first.
 	outcomeTime = time.Second
@@ -244,7 +244,12 @@ func (p *parent) outcome(ctx context.Context, key string, id procid.Identity, pr
 func (p *parent) retire(ctx context.Context, c *keeper.Client) bool {
 	ctx, cancel := context.WithTimeout(ctx, retireTime)
 	defer cancel()
-	if err := c.Retire(ctx); err != nil && !errors.Is(err, keeper.ErrLost) {
+	err := c.Retire(ctx)
+	// What was killed a moment ago may not have ended yet.
+	for end := time.Now().Add(lastBreath); errors.Is(err, keeper.ErrBusy) && c.Live() == 0 && time.Now().Before(end); err = c.Retire(ctx) {
+		time.Sleep(pollFirst)
+	}
+	if err != nil && !errors.Is(err, keeper.ErrLost) {
 		if !errors.Is(err, keeper.ErrBusy) {
 			p.log.Warn("the keeper does not end", "err", err)
 		}
@@ -269,15 +274,15 @@ func (p *parent) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.c == nil {
-		p.tree.Close()
+		p.launch.Tree.Close()
 		return
 	}
 	if p.retire(context.Background(), p.c) {
 		p.wg.Wait()
-		if err := p.launch.Group.Remove(); err != nil {
+		if err := p.launch.Group().Remove(); err != nil {
 			p.log.Warn("the keeper's control group is left", "err", err)
 		}
-		p.tree.Close()
+		p.launch.Tree.Close()
 	} else {
 		p.c.Close()
 	}

@@ -186,8 +186,8 @@ func (d *Daemon) openDirs(dataDir string) error {
 	own := shortHash(dataDir)[:12]
 	d.tree = cgroup.Open("tandem/p-" + own)
 	tree := cgroup.Open("tandem/k-" + own)
-	d.parent = &parent{log: d.log, tree: tree, kids: &d.kids, patience: keeperPatience, launch: keeper.Launch{
-		Dir: filepath.Join(d.store.dir, "keeper"), Program: d.opts.Keeper, Group: tree.Group("keeper"), Points: os.Getenv(failpoint.EnvVar),
+	d.parent = &parent{log: d.log, kids: &d.kids, patience: keeperPatience, launch: keeper.Launch{
+		Dir: filepath.Join(d.store.dir, "keeper"), Program: d.opts.Keeper, Tree: tree, Points: os.Getenv(failpoint.EnvVar),
 	}}
 	return nil
 }

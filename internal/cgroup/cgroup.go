@@ -179,6 +179,22 @@ func (t *Tree) Close() {
 	}
 }
 
+// Base is the name of the subtree, as Open takes it.
+func (t *Tree) Base() string { return t.base }
+
+// Abandon moves the caller out of a group in which it is alone, into the root of
+// the hierarchy, and removes the group and, when it is empty, the subtree. It is
+// the last thing that a process does which nobody outlives. What cannot be
+// removed stays.
+func (t *Tree) Abandon(group string) {
+	if t.mode == ModeSession {
+		return
+	}
+	_ = writeFile(filepath.Join(t.track.mount, "cgroup.procs"), "0") // see above
+	_ = t.Group(group).Remove()                                      // see above
+	t.Close()
+}
+
 func (t *Tree) hierarchies() []*hierarchy {
 	out := []*hierarchy{t.track}
 	for _, c := range []string{"cpu", "memory", "pids"} {

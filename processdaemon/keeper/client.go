@@ -143,7 +143,7 @@ func (c *Client) read() {
 		}
 		closeAll(files)
 		c.mu.Lock()
-		if a.Error == nil {
+		if a.Error == nil || a.Error.Code == codeBusy {
 			c.live = a.Live
 		}
 		ch := c.waiting[a.Seq]

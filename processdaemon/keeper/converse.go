@@ -91,6 +91,7 @@ func (k *Keeper) handle(r *request) (answer, error) {
 	case opForget:
 		return answer{}, k.forget(r.Key)
 	case opRetire:
+		k.reap()
 		if k.live() > 0 || childrenLeft() {
 			return answer{}, &fault{Code: codeBusy, Text: "processes run"}
 		}
@@ -98,7 +99,7 @@ func (k *Keeper) handle(r *request) (answer, error) {
 		time.AfterFunc(time.Millisecond, func() {
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			if k.live() == 0 && !childrenLeft() {
+			if k.reap(); k.live() == 0 && !childrenLeft() {
 				k.retire()
 			}
 		})

@@ -55,7 +55,7 @@ func newRoom(t testing.TB, points string) *room {
 
 func (r *room) start(points string) {
 	r.t.Helper()
-	_, wait, err := Start(r.t.Context(), Launch{Dir: r.dir, Group: r.tree.Group("keeper"), Points: points})
+	_, wait, err := Start(r.t.Context(), Launch{Dir: r.dir, Tree: r.tree, Points: points})
 	if err != nil {
 		r.t.Fatal(err)
 	}

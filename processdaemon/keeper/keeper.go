@@ -129,7 +129,7 @@ func (k *Keeper) settled() {
 func (k *Keeper) endWhenIdle() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.conns == 0 && k.live() == 0 && !childrenLeft() {
+	if k.reap(); k.conns == 0 && k.live() == 0 && !childrenLeft() {
 		k.retire()
 		return
 	}

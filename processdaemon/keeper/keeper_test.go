@@ -215,8 +215,11 @@ func TestEndsWithoutADaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it is collected", func() bool { return !procExists(e.ID.Pid) })
-	// With nothing to keep and nobody to talk to, it goes.
+	// With nothing to keep and nobody to talk to, it goes, with its control group.
 	<-r.wait
+	if left, err := r.tree.Groups(); err == nil && len(left) > 0 {
+		t.Errorf("control groups left: %v", left)
+	}
 	if alive(pid) {
 		t.Error("the keeper lives")
 	}

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tandem/internal/cgroup"
 	"tandem/internal/procid"
 	"tandem/internal/unixhttp"
 )
@@ -31,11 +32,16 @@ func Asked() bool { return len(os.Args) >= 3 && os.Args[1] == Command }
 // it, or what is wrong.
 const readyFile = 3
 
-// Main is a keeper process: keeper <directory>. It returns the exit code.
+// Main is a keeper process: keeper <directory> [<control group>]. It returns the
+// exit code.
 func Main() int {
 	ready := os.NewFile(readyFile, "ready")
 	unix.CloseOnExec(readyFile)
 	err := run(os.Args[2], func() { ready.Close() })
+	if len(os.Args) > 3 {
+		// Nobody else may be there to do it.
+		cgroup.Open(os.Args[3]).Abandon(groupName)
+	}
 	if err != nil {
 		logf("%v", err)
 		fmt.Fprintf(ready, "%v", err) // the log has it if nobody listens
@@ -96,7 +102,7 @@ func run(dir string, ready func()) error {
 			case syscall.SIGCHLD:
 			case syscall.SIGTERM:
 				// The machine goes down, or somebody tidies up: what runs keeps its parent.
-				if k.live() == 0 && !childrenLeft() {
+				if k.reap(); k.live() == 0 && !childrenLeft() {
 					k.retire()
 				}
 			default:

@@ -23,8 +23,9 @@ type Launch struct {
 	Dir string
 	// Program is run with the arguments "keeper" and Dir; empty is the caller's own.
 	Program string
-	// Group is the control group in which the keeper is to live.
-	Group *cgroup.Group
+	// Tree is the subtree of control groups in which the keeper is to have its own.
+	// Nothing else may use it: the keeper removes it when it ends.
+	Tree *cgroup.Tree
 	// Points arms failpoints in it; tests only.
 	Points string
 }
@@ -34,6 +35,12 @@ const (
 	startTime = 20 * time.Second
 	maxLog    = 1 << 20
 )
+
+// groupName is the keeper's control group in its subtree.
+const groupName = "keeper"
+
+// Group is the control group of the keeper.
+func (l *Launch) Group() *cgroup.Group { return l.Tree.Group(groupName) }
 
 // Start starts a keeper and returns once it listens. It has a session and a
 // control group of its own, so that what ends the daemon does not end it. wait, to
@@ -47,7 +54,8 @@ func Start(ctx context.Context, l Launch) (pid int, wait func(), err error) {
 		return 0, nil, err
 	}
 	defer log.Close()
-	if _, err := l.Group.Create(cgroup.Limits{}); err != nil {
+	group := l.Group()
+	if _, err := group.Create(cgroup.Limits{}); err != nil {
 		return 0, nil, err
 	}
 	r, w, err := os.Pipe()
@@ -61,7 +69,7 @@ func Start(ctx context.Context, l Launch) (pid int, wait func(), err error) {
 		program = "/proc/self/exe"
 	}
 	// Not through a context: it is to outlive whoever starts it.
-	cmd := exec.Command(program, Command, l.Dir) //nolint:noctx // see above
+	cmd := exec.Command(program, Command, l.Dir, l.Tree.Base()) //nolint:noctx // see above
 	cmd.Args[0] = "tandem-processd"
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = "/", log, log, []*os.File{w}
 	cmd.Env = []string{}
@@ -69,15 +77,15 @@ func Start(ctx context.Context, l Launch) (pid int, wait func(), err error) {
 		cmd.Env = []string{failpoint.EnvVar + "=" + l.Points}
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	dir, err := l.Group.OpenForClone()
+	dir, err := group.OpenForClone()
 	if err != nil {
 		return 0, nil, err
 	}
-	join := l.Group.Add
+	join := group.Add
 	if dir != nil {
 		defer dir.Close()
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
-		join = l.Group.AddCloned
+		join = group.AddCloned
 	}
 	if err := cmd.Start(); err != nil {
 		return 0, nil, fmt.Errorf("start keeper: %w", err)
