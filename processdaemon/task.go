@@ -349,6 +349,12 @@ func describeExit(e protocol.Exit) string {
 // save makes the record durable against crashes and shows the new status.
 func (t *task) save() error {
 	t.rec.Version++
+	if t.rec.State == running {
+		// The keeper's record says so already, so whoever waits for the start need
+		// not wait for this one, too.
+		t.show()
+		return t.d.store.save(t.rec, false)
+	}
 	err := t.d.store.save(t.rec, false)
 	t.show()
 	return err
