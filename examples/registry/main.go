@@ -105,7 +105,10 @@ func serve(ctx context.Context, n *node, l net.Listener) error {
 		bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
 		n.leave(bye)
-		err = server.Shutdown(bye)
+		if err = server.Shutdown(bye); errors.Is(err, context.DeadlineExceeded) {
+			// A client that has connected and asked nothing yet counts as busy for five seconds.
+			err = server.Close()
+		}
 		slog.Info("left")
 	}
 	return err
