@@ -158,6 +158,9 @@ func CheckFreePorts(addr string, ports []api.TaskPort) error {
 			return fmt.Errorf("check ports on %q: %w; use an IP address", addr, err)
 		}
 	}
+	if len(ports) == 0 {
+		return nil // to ask the kernel takes as long as to start a process
+	}
 	l, err := ReadListeners()
 	if err != nil {
 		return err

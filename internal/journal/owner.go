@@ -24,6 +24,8 @@ type Owner struct {
 
 	mu   sync.Mutex
 	lock *os.File // nil once closed
+	// kept tells that the name of dir survives a power cut.
+	kept bool
 }
 
 // errClosed is returned after Close.
@@ -35,7 +37,7 @@ func (o *Owner) Name() string { return o.name }
 // Put writes a record durably, replacing one of the same kind and id. data is
 // encoded as JSON. When Put returns nil, the record survives any crash.
 func (o *Owner) Put(kind, id string, data any) error {
-	return o.put(kind, id, data, atomicfile.Write)
+	return o.put(kind, id, data, true)
 }
 
 // PutVolatile is Put without waiting for the disk, which takes milliseconds.
@@ -43,10 +45,10 @@ func (o *Owner) Put(kind, id string, data any) error {
 // it is for things that a power cut ends too, such as processes and network
 // namespaces, never for containers.
 func (o *Owner) PutVolatile(kind, id string, data any) error {
-	return o.put(kind, id, data, atomicfile.WriteVolatile)
+	return o.put(kind, id, data, false)
 }
 
-func (o *Owner) put(kind, id string, data any, write func(string, []byte, os.FileMode) error) error {
+func (o *Owner) put(kind, id string, data any, durable bool) error {
 	if kind == "" || id == "" {
 		return fmt.Errorf("journal: record %q %q: kind and id must not be empty", kind, id)
 	}
@@ -66,13 +68,33 @@ func (o *Owner) put(kind, id string, data any, write func(string, []byte, os.Fil
 	if err := failpoint.Inject("journal/put"); err != nil {
 		return err
 	}
-	if err := atomicfile.MkdirAll(o.dir, 0o700); err != nil {
+	if err := o.makeDir(durable); err != nil {
 		return fmt.Errorf("journal: record %s %q: %w", kind, id, err)
+	}
+	write := atomicfile.WriteVolatile
+	if durable {
+		write = atomicfile.Write
 	}
 	if err := write(o.path(kind, id), b, 0o600); err != nil {
 		return fmt.Errorf("journal: record %s %q: %w", kind, id, err)
 	}
 	return failpoint.Inject("journal/put/done")
+}
+
+// makeDir makes the owner's directory. Its name is synced with the first record
+// that must survive a power cut, also where it was made for one that need not.
+func (o *Owner) makeDir(durable bool) error {
+	if err := os.Mkdir(o.dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	if !durable || o.kept {
+		return nil
+	}
+	if err := atomicfile.SyncDir(filepath.Dir(o.dir)); err != nil {
+		return err
+	}
+	o.kept = true
+	return nil
 }
 
 // Delete removes a record; one that does not exist is no error. Call it only
