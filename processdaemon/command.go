@@ -10,31 +10,6 @@ import (
 	"syscall"
 )
 
-// A command of an artifact is a line, as one would type it in workPath. A line
-// without shell syntax is split at blanks and run directly, so that the process is
-// the main process and gets the signals; anything else is run by /bin/sh -c.
-
-// shellBuiltins are the words that only a shell understands.
-var shellBuiltins = map[string]bool{
-	".": true, ":": true, "cd": true, "eval": true, "exec": true, "exit": true, "export": true, "read": true,
-	"set": true, "shift": true, "source": true, "trap": true, "ulimit": true, "umask": true, "unset": true, "wait": true,
-	"if": true, "for": true, "while": true, "until": true, "case": true, "{": true, "!": true, "command": true,
-}
-
-// argvOf splits a command line. shell tells that it is left to /bin/sh.
-func argvOf(line string) (argv []string, shell bool, err error) {
-	argv = strings.Fields(line)
-	switch {
-	case len(argv) == 0:
-		return nil, false, errors.New("the command is empty")
-	case strings.IndexByte(line, 0) >= 0:
-		return nil, false, errors.New("the command holds a zero byte")
-	case strings.ContainsAny(line, "\"'`$\\|&;<>()*?[]#~!{}\n") || strings.Contains(argv[0], "=") || shellBuiltins[argv[0]]:
-		return []string{"/bin/sh", "-c", line}, true, nil
-	}
-	return argv, false, nil
-}
-
 // findProgram resolves argv[0] as a shell in dir would, with the task's PATH,
 // and says clearly what is wrong when there is nothing to run.
 func findProgram(argv0, dir string, env []string) (string, error) {

@@ -25,6 +25,7 @@ import (
 
 	"tandem/internal/atomicfile"
 	"tandem/internal/cgroup"
+	"tandem/internal/cmdline"
 	"tandem/internal/failpoint"
 	"tandem/internal/journal"
 	"tandem/internal/procid"
@@ -316,7 +317,7 @@ func validate(s *protocol.Spec) error {
 	if s.PidFile != "" && !filepath.IsAbs(s.PidFile) {
 		s.PidFile = filepath.Join(s.WorkPath, s.PidFile)
 	}
-	if _, _, err := argvOf(s.StartCmd); err != nil {
+	if _, _, err := cmdline.Split(s.StartCmd); err != nil {
 		add("startCmd %q: %v", s.StartCmd, err)
 	}
 	if s.StartGrace < 0 {

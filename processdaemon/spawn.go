@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tandem/internal/cgroup"
+	"tandem/internal/cmdline"
 	"tandem/internal/failpoint"
 	"tandem/processdaemon/keeper"
 )
@@ -24,7 +25,7 @@ const tagShell = "sh"
 func (t *task) run(line, what, key string) (keeper.Entry, error) {
 	spec := &t.rec.Spec
 	wrap := func(err error) (keeper.Entry, error) { return keeper.Entry{}, fmt.Errorf("%s %q: %w", what, line, err) }
-	argv, shell, err := argvOf(line)
+	argv, shell, err := cmdline.Split(line)
 	if err != nil {
 		return wrap(err)
 	}
