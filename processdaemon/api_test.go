@@ -134,7 +134,10 @@ func TestRestart(t *testing.T) {
 		t.Error(err)
 	}
 	for i, grace := range []time.Duration{10 * time.Second, 0} {
-		eventually(t, "its trap", func() bool { return exists(filepath.Join(s.WorkPath, "trapped")) })
+		// The file of the trap stays from the first run on; each run adds its line.
+		eventually(t, "its trap", func() bool {
+			return exists(filepath.Join(s.WorkPath, "trapped")) && read(t, filepath.Join(s.WorkPath, "runs")) == strings.Repeat("run\n", i+1)
+		})
 		if _, err := c.Restart(t.Context(), "a", grace); err != nil {
 			t.Fatal(err)
 		}
