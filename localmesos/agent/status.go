@@ -7,6 +7,7 @@ import (
 	xexec "github.com/mesos/mesos-go/api/v1/lib/executor"
 
 	"tandem/localmesos/agent/internal/updates"
+	"tandem/localmesos/internal/taskstate"
 	"tandem/localmesos/link"
 )
 
@@ -66,7 +67,7 @@ func (a *Agent) note(t *task, ts mesos.TaskStatus) {
 		return
 	}
 	ev := updated
-	if updates.Terminal(ts.GetState()) {
+	if taskstate.Terminal(ts.GetState()) {
 		ev = endUpdated
 	}
 	if !t.step(ev) {

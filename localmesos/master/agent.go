@@ -8,6 +8,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"tandem/localmesos/internal/resource"
+	"tandem/localmesos/internal/taskstate"
 	"tandem/localmesos/internal/wire"
 	"tandem/localmesos/link"
 )
@@ -165,7 +166,7 @@ func (m *Master) agentStreamEnded(id, streamID string) {
 			continue
 		}
 		for _, t := range f.tasks {
-			if t.agent == a && !isTerminal(t.state) {
+			if t.agent == a && !taskstate.Terminal(t.state) {
 				s := m.masterStatus(t, mesos.TASK_LOST, mesos.REASON_AGENT_DISCONNECTED, "Agent "+a.info.Hostname+" disconnected")
 				m.updateTask(t, s, mesos.TASK_LOST)
 				m.tell(f, s)

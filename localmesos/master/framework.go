@@ -11,6 +11,7 @@ import (
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
 
 	"tandem/localmesos/internal/resource"
+	"tandem/localmesos/internal/taskstate"
 	"tandem/localmesos/internal/wire"
 )
 
@@ -250,7 +251,7 @@ func (m *Master) killedWith(f *framework, t *task) mesos.TaskStatus {
 func (m *Master) dropFrameworkOf(a *agent, f *framework) {
 	for _, t := range f.tasks {
 		if t.agent == a {
-			if !isTerminal(t.state) {
+			if !taskstate.Terminal(t.state) {
 				m.updateTask(t, m.killedWith(f, t), mesos.TASK_KILLED)
 			}
 			m.removeTask(t)

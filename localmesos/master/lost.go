@@ -9,6 +9,7 @@ import (
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
 
 	"tandem/localmesos/internal/flags"
+	"tandem/localmesos/internal/taskstate"
 	"tandem/localmesos/link"
 )
 
@@ -144,7 +145,7 @@ func (m *Master) endTasksOf(a *agent, status func(*framework, *task) mesos.TaskS
 			if t.agent != a {
 				continue
 			}
-			if isTerminal(t.state) {
+			if taskstate.Terminal(t.state) {
 				m.removeTask(t)
 				continue
 			}

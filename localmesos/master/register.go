@@ -9,6 +9,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"tandem/localmesos/internal/resource"
+	"tandem/localmesos/internal/taskstate"
 	"tandem/localmesos/internal/wire"
 	"tandem/localmesos/link"
 )
@@ -250,7 +251,7 @@ func (m *Master) takeOver(a *agent, sub link.Subscribe, message string) (news ar
 		t := f.tasks[r.Info.TaskID.Value]
 		if t != nil && t.agent == a {
 			reported[t] = true
-			if t.killed && !isTerminal(r.State) {
+			if t.killed && !taskstate.Terminal(r.State) {
 				// It may not have heard.
 				a.send(link.Event{Type: link.EventKill, Kill: &link.Kill{FrameworkID: r.FrameworkID, TaskID: r.Info.TaskID.Value}})
 			}

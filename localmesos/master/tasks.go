@@ -10,6 +10,7 @@ import (
 
 	"tandem/localmesos/fault"
 	"tandem/localmesos/internal/resource"
+	"tandem/localmesos/internal/taskstate"
 	"tandem/localmesos/link"
 )
 
@@ -33,17 +34,6 @@ type task struct {
 	sent     *mesos.TaskState
 	sentUUID []byte
 	statuses []mesos.TaskStatus
-}
-
-func isTerminal(s mesos.TaskState) bool {
-	switch s {
-	case mesos.TASK_FINISHED, mesos.TASK_FAILED, mesos.TASK_KILLED, mesos.TASK_ERROR, mesos.TASK_LOST,
-		mesos.TASK_DROPPED, mesos.TASK_GONE, mesos.TASK_GONE_BY_OPERATOR:
-		return true
-	case mesos.TASK_STAGING, mesos.TASK_STARTING, mesos.TASK_RUNNING, mesos.TASK_KILLING, mesos.TASK_UNREACHABLE, mesos.TASK_UNKNOWN:
-		return false
-	}
-	return false
 }
 
 // newTask makes a task known and takes its resources from the agent's free ones.
@@ -73,7 +63,7 @@ func (m *Master) adoptTask(a *agent, f *framework, r link.Task) *task {
 	}
 	t := m.newTask(f, a, r.Info, executorID)
 	t.state, t.statuses, t.sent, t.sentUUID = r.State, r.Statuses, r.StatusUpdateState, r.StatusUpdateUUID
-	if isTerminal(t.state) {
+	if taskstate.Terminal(t.state) {
 		m.releaseTask(t)
 	}
 	return t
@@ -91,7 +81,7 @@ func (m *Master) addExecutor(a *agent, f *framework, info mesos.ExecutorInfo) *e
 func (m *Master) releaseTask(t *task) {
 	if !t.released {
 		t.released = true
-		if isTerminal(t.state) {
+		if taskstate.Terminal(t.state) {
 			m.countTask(t.state)
 		}
 		m.release(t.framework, t.agent, t.role(), t.resources)
@@ -136,14 +126,14 @@ func (t *task) record(s mesos.TaskStatus) (fresh bool) {
 // check's result, and frees the resources of a task that has ended or is lost.
 func (m *Master) updateTask(t *task, s mesos.TaskStatus, latest mesos.TaskState) {
 	// A terminal state is final, whatever comes after it.
-	if !isTerminal(t.state) {
+	if !taskstate.Terminal(t.state) {
 		t.state = latest
 	}
 	reason := s.GetReason()
 	if t.record(s) || reason == mesos.REASON_TASK_CHECK_STATUS_UPDATED || reason == mesos.REASON_TASK_HEALTH_CHECK_STATUS_UPDATED {
 		m.publishTaskUpdated(t, s)
 	}
-	if isTerminal(t.state) || t.state == mesos.TASK_UNREACHABLE {
+	if taskstate.Terminal(t.state) || t.state == mesos.TASK_UNREACHABLE {
 		m.releaseTask(t)
 	}
 }
@@ -193,7 +183,7 @@ func (m *Master) acknowledge(f *framework, c *scheduler.Call_Acknowledge) {
 	if copies == 0 {
 		return // as if the framework had not sent it
 	}
-	if t := f.tasks[c.TaskID.Value]; t != nil && t.agent == a && t.sent != nil && isTerminal(*t.sent) && bytes.Equal(t.sentUUID, c.UUID) {
+	if t := f.tasks[c.TaskID.Value]; t != nil && t.agent == a && t.sent != nil && taskstate.Terminal(*t.sent) && bytes.Equal(t.sentUUID, c.UUID) {
 		m.removeTask(t)
 	}
 	for range copies {
@@ -229,7 +219,7 @@ func (t *task) latest(s *mesos.TaskStatus) {
 
 // tellCameBack sends the state of a task whose agent is back after it counted as lost.
 func (m *Master) tellCameBack(f *framework, t *task, message string) {
-	if message == "" || isTerminal(t.state) {
+	if message == "" || taskstate.Terminal(t.state) {
 		return
 	}
 	s := m.masterStatus(t, t.state, mesos.REASON_AGENT_REREGISTERED, message)

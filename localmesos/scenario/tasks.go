@@ -7,6 +7,8 @@ import (
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	"github.com/mesos/mesos-go/api/v1/lib/scheduler"
+
+	"tandem/localmesos/internal/taskstate"
 )
 
 // The methods of a framework that steps use return what is still in the way, in
@@ -90,7 +92,7 @@ func (f *framework) reconcile(ctx context.Context) string {
 	call := &scheduler.Call_Reconcile{}
 	f.mu.Lock()
 	for name, t := range f.tasks {
-		if !terminal(t.state()) {
+		if !taskstate.Terminal(t.state()) {
 			x := scheduler.Call_Reconcile_Task{TaskID: mesos.TaskID{Value: name}}
 			if t.agent.Value != "" {
 				x.AgentID = &mesos.AgentID{Value: t.agent.Value}
@@ -126,14 +128,4 @@ func (t *task) history() (out []string) {
 		}
 	}
 	return out
-}
-
-func terminal(s mesos.TaskState) bool {
-	switch s {
-	case mesos.TASK_FINISHED, mesos.TASK_FAILED, mesos.TASK_KILLED, mesos.TASK_ERROR, mesos.TASK_LOST,
-		mesos.TASK_DROPPED, mesos.TASK_GONE, mesos.TASK_GONE_BY_OPERATOR:
-		return true
-	default:
-		return false
-	}
 }

@@ -12,6 +12,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"tandem/internal/atomicfile"
+	"tandem/localmesos/internal/taskstate"
 )
 
 // Recovered is what a log told of one task.
@@ -118,7 +119,7 @@ func (p *replay) apply(r record) bool {
 		for _, u := range s.pending[:i+1] {
 			s.acked[string(u.Status.UUID)] = true
 		}
-		s.ended = Terminal(s.pending[i].Status.GetState())
+		s.ended = taskstate.Terminal(s.pending[i].Status.GetState())
 		s.pending = s.pending[i+1:]
 	}
 	return true

@@ -18,6 +18,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"tandem/localmesos/agent/internal/group"
+	"tandem/localmesos/internal/taskstate"
 )
 
 // The intervals of repetition of an update that is not acknowledged.
@@ -141,7 +142,7 @@ func (m *Manager) Ack(key Key, uuid []byte) (u Update, last, ok bool, err error)
 	u = s.pending[0]
 	s.pending = s.pending[1:]
 	s.acked[string(uuid)] = true
-	if Terminal(u.Status.GetState()) {
+	if taskstate.Terminal(u.Status.GetState()) {
 		if n := len(s.pending); n > 0 {
 			m.log.Warn("updates after a terminal one are dropped", "task", key.Task, "count", n)
 		}
@@ -254,16 +255,5 @@ func (s *stream) halt() {
 	if s.stop != nil {
 		s.stop()
 		s.stop = nil
-	}
-}
-
-// Terminal tells whether a task in this state will never run again.
-func Terminal(s mesos.TaskState) bool {
-	switch s {
-	case mesos.TASK_FINISHED, mesos.TASK_FAILED, mesos.TASK_KILLED, mesos.TASK_ERROR,
-		mesos.TASK_LOST, mesos.TASK_DROPPED, mesos.TASK_GONE, mesos.TASK_GONE_BY_OPERATOR:
-		return true
-	default:
-		return false
 	}
 }
