@@ -34,6 +34,21 @@ func startAgent(ctx context.Context, bin, dir string, master *server) (*server, 
 		"--resources", "cpus:100;mem:100000;disk:100000;ports:[31000-31999]")
 }
 
+// startBoth starts a master and an agent. stop ends the agent, with its executors, and then the master.
+func startBoth(ctx context.Context, bin, dir string) (master, agent *server, stop func(), err error) {
+	if master, err = startMaster(ctx, bin, dir); err != nil {
+		return nil, nil, nil, err
+	}
+	if agent, err = startAgent(ctx, bin, dir, master); err != nil {
+		master.stop(syscall.SIGTERM)
+		return nil, nil, nil, err
+	}
+	return master, agent, func() {
+		agent.stop(syscall.SIGUSR1)
+		master.stop(syscall.SIGTERM)
+	}, nil
+}
+
 func start(ctx context.Context, bin, dir, what string, args ...string) (*server, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err

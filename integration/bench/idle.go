@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"syscall"
 	"time"
 )
 
@@ -21,16 +20,11 @@ func idle(ctx context.Context, o options) ([]result, error) {
 	if err != nil {
 		return nil, err
 	}
-	master, err := startMaster(ctx, o.bin, dir)
+	master, agent, stop, err := startBoth(ctx, o.bin, dir)
 	if err != nil {
 		return nil, err
 	}
-	defer master.stop(syscall.SIGTERM)
-	agent, err := startAgent(ctx, o.bin, dir, master)
-	if err != nil {
-		return nil, err
-	}
-	defer agent.stop(syscall.SIGUSR1)
+	defer stop()
 	floor := exec.CommandContext(ctx, o.self, idleArgument)
 	if err := floor.Start(); err != nil {
 		return nil, err

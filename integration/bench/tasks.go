@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"syscall"
 	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
@@ -29,16 +28,11 @@ func tasks(ctx context.Context, o options) (results []result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	master, err := startMaster(ctx, o.bin, dir)
+	master, _, stop, err := startBoth(ctx, o.bin, dir)
 	if err != nil {
 		return nil, err
 	}
-	defer master.stop(syscall.SIGTERM)
-	agent, err := startAgent(ctx, o.bin, dir, master)
-	if err != nil {
-		return nil, err
-	}
-	defer agent.stop(syscall.SIGUSR1)
+	defer stop()
 	f, err := newFramework(ctx, master.url)
 	if err != nil {
 		return nil, err
