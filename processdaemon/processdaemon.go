@@ -27,6 +27,7 @@ import (
 	"tandem/internal/cgroup"
 	"tandem/internal/cmdline"
 	"tandem/internal/failpoint"
+	"tandem/internal/filelock"
 	"tandem/internal/journal"
 	"tandem/internal/procid"
 	"tandem/processdaemon/fetch"
@@ -74,7 +75,7 @@ type Daemon struct {
 	tree    *cgroup.Tree
 	fetcher *fetch.Fetcher
 	journal *journal.Journal
-	lock    *os.File
+	lock    *filelock.Lock
 	kids    children
 	parent  *parent
 	rotator *rotator
@@ -117,9 +118,7 @@ func New(opts Options) (*Daemon, error) {
 	}
 	d.store = &store{dir: filepath.Join(dataDir, "processd"), log: d.log}
 	if err := d.openDirs(dataDir); err != nil {
-		if d.lock != nil {
-			d.lock.Close()
-		}
+		d.lock.Release()
 		return nil, err
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
@@ -145,7 +144,7 @@ func New(opts Options) (*Daemon, error) {
 		d.cancel()
 		d.wg.Wait()
 		d.parent.close()
-		d.lock.Close()
+		d.lock.Release()
 		return nil, err
 	}
 	d.wg.Go(func() { d.reapLoop(d.ctx) })
@@ -163,13 +162,12 @@ func (d *Daemon) openDirs(dataDir string) error {
 	if err != nil {
 		return fmt.Errorf("%w; choose a data directory that is writable", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(d.store.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	d.lock, err = filelock.Try(filepath.Join(d.store.dir, "lock"), 0o600)
+	if errors.Is(err, filelock.ErrHeld) {
+		return fmt.Errorf("data directory %s: another process daemon uses it; stop that one or choose another directory", dataDir)
+	}
 	if err != nil {
 		return fmt.Errorf("data directory: %w; choose one that is writable", err)
-	}
-	d.lock = lock
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("data directory %s: another process daemon uses it; stop that one or choose another directory", dataDir)
 	}
 	for _, dir := range []string{d.workBase(), d.runBase()} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -218,7 +216,7 @@ func (d *Daemon) Close() {
 	d.wg.Wait()
 	d.parent.close()
 	d.tree.Close()
-	d.lock.Close()
+	d.lock.Release()
 }
 
 // StopAll stops every task with this grace and deletes it. It is for a daemon

@@ -46,7 +46,7 @@ func (j *Journal) Exclusive(ctx context.Context, name string, fn func(last time.
 			return fmt.Errorf("journal: lock %q is held by another program of this agent: %w", name, ctx.Err())
 		}
 	}
-	defer lock.Close()
+	defer releaseLock(lock)
 	var last time.Time
 	text := make([]byte, 64)
 	if n, _ := lock.ReadAt(text, 0); n > 0 {

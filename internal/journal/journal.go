@@ -92,11 +92,11 @@ func (j *Journal) own(owner string, length int64) (*Owner, error) {
 	}
 	o := &Owner{j: j, name: owner, lock: lock, dir: filepath.Join(j.records(), encode(owner))}
 	if err := atomicfile.RemoveTemp(o.dir); err != nil {
-		lock.Close()
+		releaseLock(lock)
 		return nil, fmt.Errorf("journal: owner %q: %w", owner, err)
 	}
 	if err := failpoint.Inject("journal/owned"); err != nil {
-		lock.Close()
+		releaseLock(lock)
 		return nil, err
 	}
 	return o, nil

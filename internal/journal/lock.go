@@ -51,9 +51,16 @@ func takeLock(path string, length int64) (*os.File, error) {
 		if sameFile(f, path) {
 			return f, nil
 		}
-		f.Close()
+		releaseLock(f)
 	}
 	return nil, fmt.Errorf("lock %s: its name kept changing", path)
+}
+
+// releaseLock unlocks the file before it is closed: a child that is just being
+// started shares the open file, and with it the lock, until its exec.
+func releaseLock(f *os.File) {
+	unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK})
+	f.Close()
 }
 
 func sameFile(f *os.File, path string) bool {

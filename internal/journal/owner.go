@@ -145,7 +145,7 @@ func (o *Owner) Close() error {
 		return nil
 	}
 	defer func() {
-		o.lock.Close()
+		releaseLock(o.lock)
 		o.lock = nil
 	}()
 	err := os.Remove(o.dir)

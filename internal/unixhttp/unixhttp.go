@@ -133,7 +133,11 @@ func lockBeside(path string) (func(), error) {
 		d.Close()
 		return nil, fmt.Errorf("lock socket directory %s: %w", filepath.Dir(path), err)
 	}
-	return func() { d.Close() }, nil
+	return func() {
+		// A child that is just being started shares the open file until its exec.
+		unix.Flock(int(d.Fd()), unix.LOCK_UN)
+		d.Close()
+	}, nil
 }
 
 func removeStale(ctx context.Context, path string) error {

@@ -8,13 +8,13 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"tandem/internal/atomicfile"
 	"tandem/internal/failpoint"
+	"tandem/internal/filelock"
 	"tandem/localmesos/internal/wire"
 )
 
@@ -32,7 +32,7 @@ const (
 // is on disk before the master acts on it.
 type registry struct {
 	path string // empty: in memory only
-	lock *os.File
+	lock *filelock.Lock
 	data registryData
 	// size of what was written last, in bytes.
 	size int
@@ -90,15 +90,15 @@ func openRegistry(flags Flags) (*registry, error) {
 
 // lockDir keeps a second master out of the work directory. The lock goes with the process.
 func (r *registry) lockDir(dir string) error {
-	f, err := os.OpenFile(filepath.Join(dir, "registry.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := filelock.Try(filepath.Join(dir, "registry.lock"), 0o600)
+	if errors.Is(err, filelock.ErrHeld) {
+		lock.Release()
+		return fmt.Errorf("mesos master: --work_dir=%q is in use by another master: stop it or choose another directory", dir)
+	}
 	if err != nil {
 		return fmt.Errorf("mesos master: --work_dir=%q cannot be used: %w", dir, err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		f.Close()
-		return fmt.Errorf("mesos master: --work_dir=%q is in use by another master: stop it or choose another directory", dir)
-	}
-	r.lock = f
+	r.lock = lock
 	return nil
 }
 
@@ -135,9 +135,7 @@ func (r *registry) read() error {
 }
 
 func (r *registry) close() {
-	if r.lock != nil {
-		r.lock.Close()
-	}
+	r.lock.Release()
 }
 
 func (r *registry) write() error {

@@ -14,6 +14,7 @@ import (
 
 	"tandem/cmd/tandem/exit"
 	"tandem/internal/atomicfile"
+	"tandem/internal/filelock"
 	"tandem/internal/unixhttp"
 )
 
@@ -27,7 +28,7 @@ import (
 //	log/         the servers' logs
 type dataDir struct {
 	path string
-	lock *os.File
+	lock *filelock.Lock
 	// made is the topmost directory that was made for this stack, or "".
 	made string
 }
@@ -51,25 +52,22 @@ func openDataDir(path, server string) (*dataDir, error) {
 		}
 		return nil, unusable(path, err)
 	}
-	lock, err := os.OpenFile(filepath.Join(path, "local.lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	lock, err := filelock.Try(filepath.Join(path, "local.lock"), 0o644)
+	if errors.Is(err, filelock.ErrHeld) {
+		defer lock.Release()
+		return nil, exit.Errorf(exit.Refused, `data directory %s is in use by another "tandem local"%s: stop that one, or choose another with --data-dir`,
+			path, readHolder(lock.File))
+	}
 	if err != nil {
 		if made != "" {
 			os.RemoveAll(made)
 		}
 		return nil, unusable(path, err)
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		defer lock.Close()
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, unusable(path, err)
-		}
-		return nil, exit.Errorf(exit.Refused, `data directory %s is in use by another "tandem local"%s: stop that one, or choose another with --data-dir`,
-			path, readHolder(lock))
-	}
 	d := &dataDir{path: path, lock: lock, made: made}
 	text, err := json.Marshal(holder{Pid: os.Getpid(), Server: server})
 	if err == nil {
-		err = errors.Join(lock.Truncate(0), writeAt(lock, text))
+		err = errors.Join(lock.File.Truncate(0), writeAt(lock.File, text))
 	}
 	if err != nil {
 		d.Close()
@@ -79,7 +77,7 @@ func openDataDir(path, server string) (*dataDir, error) {
 }
 
 // Close lets go of the directory.
-func (d *dataDir) Close() { d.lock.Close() }
+func (d *dataDir) Close() { d.lock.Release() }
 
 // Discard is Close for a stack that was never started: a directory that was
 // made for it goes again.

@@ -28,12 +28,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/gogo/protobuf/proto"
 
 	"tandem/internal/atomicfile"
+	"tandem/internal/filelock"
 	"tandem/localmesos/internal/wire"
 )
 
@@ -47,7 +47,7 @@ type Store struct {
 
 	work string
 	log  *slog.Logger
-	lock *os.File
+	lock *filelock.Lock
 }
 
 // Open makes the work directory and locks it. An error says so when another
@@ -69,29 +69,19 @@ func Open(work string, log *slog.Logger) (*Store, error) {
 	if work, err = filepath.EvalSymlinks(work); err != nil {
 		return nil, fmt.Errorf("work_dir: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(meta, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := filelock.Try(filepath.Join(meta, "lock"), 0o600)
+	if errors.Is(err, filelock.ErrHeld) {
+		lock.Release()
+		return nil, fmt.Errorf("work_dir %s: another agent uses it; stop that one or give another directory", work)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("work_dir %s: %w; give a directory that can be written", work, err)
-	}
-	// In a program that held the lock a moment ago, a process that is just being
-	// started may hold it until its exec.
-	const tries, pause = 50, 10 * time.Millisecond
-	for i := 0; ; i++ {
-		err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			break
-		}
-		if i == tries {
-			lock.Close()
-			return nil, fmt.Errorf("work_dir %s: another agent uses it; stop that one or give another directory", work)
-		}
-		time.Sleep(pause)
 	}
 	return &Store{work: work, log: log, lock: lock}, nil
 }
 
 // Close gives the work directory free.
-func (s *Store) Close() error { return s.lock.Close() }
+func (s *Store) Close() { s.lock.Release() }
 
 // Work is the absolute path of the work directory.
 func (s *Store) Work() string { return s.work }
