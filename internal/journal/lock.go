@@ -59,7 +59,7 @@ func takeLock(path string, length int64) (*os.File, error) {
 // releaseLock unlocks the file before it is closed: a child that is just being
 // started shares the open file, and with it the lock, until its exec.
 func releaseLock(f *os.File) {
-	unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK})
+	_ = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK})
 	f.Close()
 }
 

@@ -135,7 +135,7 @@ func lockBeside(path string) (func(), error) {
 	}
 	return func() {
 		// A child that is just being started shares the open file until its exec.
-		unix.Flock(int(d.Fd()), unix.LOCK_UN)
+		_ = unix.Flock(int(d.Fd()), unix.LOCK_UN)
 		d.Close()
 	}, nil
 }
