@@ -1,24 +1,20 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/client"
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	"github.com/mesos/mesos-go/api/v1/lib/executor"
 
@@ -83,20 +79,23 @@ func (b *bench) close() {
 	os.RemoveAll(b.dir)
 }
 
-// running is an executor with one task that runs.
+// running is an executor whose tasks run.
 type running struct {
-	b      *bench
-	cmd    *exec.Cmd
-	id     string
+	b   *bench
+	cmd *exec.Cmd
+	id  string
+	// tasks are the ids of its tasks, in their order, and pids the main process of each.
+	tasks  []string
+	pids   map[string]int
 	took   time.Duration
 	stderr bytes.Buffer
 }
 
-// launch starts an executor, gives it a task once it has subscribed, and
-// measures from the LAUNCH_GROUP event until the update TASK_RUNNING.
-func (b *bench) launch(ctx context.Context, spec api.TaskSpec) (*running, error) {
+// launch starts an executor, gives it a taskgroup once it has subscribed, and
+// measures from the LAUNCH_GROUP event until the last update TASK_RUNNING.
+func (b *bench) launch(ctx context.Context, specs ...api.TaskSpec) (*running, error) {
 	b.number++
-	r := &running{b: b, id: fmt.Sprintf("0.bench.test.local.%d", b.number)}
+	r := &running{b: b, id: fmt.Sprintf("0.bench.test.local.%d", b.number), pids: map[string]int{}}
 	sandbox := filepath.Join(b.dir, "s", r.id)
 	if err := os.MkdirAll(sandbox, 0o755); err != nil {
 		return nil, err
@@ -119,16 +118,19 @@ func (b *bench) launch(ctx context.Context, spec api.TaskSpec) (*running, error)
 	}
 	// Let the executor come to rest, as it does between subscribing and a launch by an agent.
 	time.Sleep(20 * time.Millisecond)
-	spec.Version, spec.Name, spec.NodeIP = api.TaskSpecVersion, "task", "127.0.0.1"
-	spec.Taskgroup = api.TaskgroupRef{ID: r.id, Name: "bench-0", Application: "bench", Namespace: "test", Cluster: "local", Size: 1}
-	data, err := json.Marshal(spec)
-	if err != nil {
-		return nil, err
+	var group mesos.TaskGroupInfo
+	for i, spec := range specs {
+		spec.Version, spec.Name, spec.NodeIP, spec.Position = api.TaskSpecVersion, fmt.Sprintf("task%d", i), "127.0.0.1", i
+		spec.Taskgroup = api.TaskgroupRef{ID: r.id, Name: "bench-0", Application: "bench", Namespace: "test", Cluster: "local", Size: len(specs)}
+		data, err := json.Marshal(spec)
+		if err != nil {
+			return nil, errors.Join(err, r.kill())
+		}
+		r.tasks = append(r.tasks, spec.Name+"."+r.id)
+		group.Tasks = append(group.Tasks, mesos.TaskInfo{Name: spec.Name, TaskID: mesos.TaskID{Value: r.tasks[i]}, AgentID: mesos.AgentID{Value: "bench"}, Data: data})
 	}
 	began := time.Now()
-	b.agent.send(r.id, &executor.Event{Type: executor.Event_LAUNCH_GROUP, LaunchGroup: &executor.Event_LaunchGroup{TaskGroup: mesos.TaskGroupInfo{Tasks: []mesos.TaskInfo{
-		{Name: "task", TaskID: mesos.TaskID{Value: "task." + r.id}, AgentID: mesos.AgentID{Value: "bench"}, Data: data},
-	}}}})
+	b.agent.send(r.id, &executor.Event{Type: executor.Event_LAUNCH_GROUP, LaunchGroup: &executor.Event_LaunchGroup{TaskGroup: group}})
 	at, err := r.await(mesos.TASK_RUNNING)
 	if err != nil {
 		return nil, errors.Join(err, r.kill())
@@ -137,21 +139,34 @@ func (b *bench) launch(ctx context.Context, spec api.TaskSpec) (*running, error)
 	return r, nil
 }
 
-// await waits for an update of the task.
+// await waits until each task is in this state, and returns when the last one came to it.
 func (r *running) await(state mesos.TaskState) (time.Time, error) {
-	limit := time.After(30 * time.Second)
+	limit := time.After(time.Minute)
+	missing := map[string]bool{}
+	for _, id := range r.tasks {
+		missing[id] = true
+	}
 	for {
 		select {
 		case u := <-r.b.agent.received:
-			switch {
-			case u.status.TaskID.Value != "task."+r.id:
-			case u.status.GetState() == state:
-				return u.at, nil
-			case u.status.GetState() == mesos.TASK_FAILED || u.status.GetState() == mesos.TASK_ERROR:
-				return u.at, fmt.Errorf("the task is %s: %s", u.status.GetState(), u.status.GetMessage())
+			id := u.status.TaskID.Value
+			if !slices.Contains(r.tasks, id) {
+				continue
+			}
+			var report api.TaskReport
+			if err := json.Unmarshal(u.status.Data, &report); err == nil && report.Pid != 0 {
+				r.pids[id] = report.Pid
+			}
+			switch got := u.status.GetState(); {
+			case got == state:
+				if delete(missing, id); len(missing) == 0 {
+					return u.at, nil
+				}
+			case got == mesos.TASK_FAILED || got == mesos.TASK_ERROR:
+				return u.at, fmt.Errorf("the task is %s: %s", got, u.status.GetMessage())
 			}
 		case <-limit:
-			return time.Time{}, fmt.Errorf("no %s within 30 s; the executor said:\n%s", state, r.stderr.String())
+			return time.Time{}, fmt.Errorf("not all of %d tasks are %s within a minute; the executor said:\n%s", len(r.tasks), state, r.stderr.String())
 		}
 	}
 }
@@ -173,13 +188,9 @@ func (r *running) kill() error {
 
 // processes measures the start of a process, and the memory of its executor.
 func (b *bench) processes(ctx context.Context) ([]result, error) {
-	sleep, err := exec.LookPath("sleep")
+	spec, sleep, err := sleeper()
 	if err != nil {
 		return nil, err
-	}
-	spec := api.TaskSpec{
-		Kind: api.TaskProcess, Network: api.TaskNetwork{Mode: "HOST"},
-		Process: &api.ProcessTask{ProcName: "sleep", WorkPath: "${work_base_dir}/bench", StartCmd: sleep + " 1000"},
 	}
 	var took, floors []time.Duration
 	var memory []result
@@ -206,8 +217,32 @@ func (b *bench) processes(ctx context.Context) ([]result, error) {
 	return append(latency("launch of a process", took, floors, 5*time.Millisecond), memory...), nil
 }
 
-// memory reads what an idle executor holds for itself alone; see proc(5), smaps_rollup.
+// sleeper is a process that does nothing, and the path of its program.
+func sleeper() (api.TaskSpec, string, error) {
+	sleep, err := exec.LookPath("sleep")
+	return api.TaskSpec{
+		Kind: api.TaskProcess, Network: api.TaskNetwork{Mode: "HOST"},
+		Process: &api.ProcessTask{ProcName: "sleep", WorkPath: "${work_base_dir}/bench", StartCmd: sleep + " 1000"},
+	}, sleep, err
+}
+
+// memory reads what an idle executor holds for itself alone.
 func (r *running) memory() ([]result, error) {
+	values, err := r.rollup()
+	if err != nil {
+		return nil, err
+	}
+	dirty := values["Private_Dirty"]
+	const aim = 4
+	met := dirty <= aim
+	return []result{
+		{Name: "executor with one task, private dirty", Value: dirty, Unit: "MiB", Aim: fmt.Sprintf("%d MiB", aim), Met: &met},
+		{Name: "executor with one task, PSS", Value: values["Pss"], Unit: "MiB"},
+	}, nil
+}
+
+// rollup reads the memory of an executor at rest in MiB; see proc(5), smaps_rollup.
+func (r *running) rollup() (map[string]float64, error) {
 	time.Sleep(3 * time.Second) // it gives memory back a second after its tasks run
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", r.cmd.Process.Pid))
 	if err != nil {
@@ -221,90 +256,5 @@ func (r *running) memory() ([]result, error) {
 			}
 		}
 	}
-	dirty := values["Private_Dirty"]
-	met := dirty <= 8
-	return []result{
-		{Name: "executor with one task, private dirty", Value: dirty, Unit: "MiB", Aim: "8 MiB", Met: &met},
-		{Name: "executor with one task, PSS", Value: values["Pss"], Unit: "MiB"},
-	}, nil
-}
-
-// containers measures the start of a container against the bare engine.
-func (b *bench) containers(ctx context.Context) (results []result, err error) {
-	const name = "launch of a container p50"
-	docker, err := client.NewClientWithOpts(client.FromEnv, client.WithAPIVersionNegotiation())
-	if err == nil {
-		_, err = docker.Ping(ctx)
-	}
-	if err != nil {
-		return []result{{Name: name, Unit: "ms", Note: "not measured: no Docker Engine: " + err.Error()}}, nil
-	}
-	defer docker.Close()
-	img := fmt.Sprintf("tandem-bench-%d:latest", os.Getpid())
-	if err := importBusybox(ctx, docker, img); err != nil {
-		return nil, err
-	}
-	defer func() {
-		_, rmErr := docker.ImageRemove(context.WithoutCancel(ctx), img, image.RemoveOptions{Force: true})
-		err = errors.Join(err, rmErr)
-	}()
-	spec := api.TaskSpec{
-		Kind: api.TaskContainer, Network: api.TaskNetwork{Mode: "HOST"},
-		Container: &api.ContainerTask{Image: img, Command: []string{"/bin/sleep"}, Args: []string{"1000"}, PullPolicy: "Never"},
-	}
-	var took, floors []time.Duration
-	for range b.rounds {
-		floor, err := bare(ctx, docker, img)
-		if err != nil {
-			return nil, err
-		}
-		floors = append(floors, floor)
-		r, err := b.launch(ctx, spec)
-		if err != nil {
-			return nil, fmt.Errorf("container task: %w", err)
-		}
-		took = append(took, r.took)
-		if err := r.stop(); err != nil {
-			return nil, fmt.Errorf("container task: %w", err)
-		}
-	}
-	return latency("launch of a container", took, floors, 10*time.Millisecond), nil
-}
-
-// bare creates and starts a container by the Engine API alone.
-func bare(ctx context.Context, docker *client.Client, img string) (time.Duration, error) {
-	began := time.Now()
-	c, err := docker.ContainerCreate(ctx, &container.Config{Image: img, Cmd: []string{"/bin/sleep", "1000"}}, &container.HostConfig{NetworkMode: "host"}, nil, nil, "")
-	if err != nil {
-		return 0, err
-	}
-	err = docker.ContainerStart(ctx, c.ID, container.StartOptions{})
-	took := time.Since(began)
-	return took, errors.Join(err, docker.ContainerRemove(context.WithoutCancel(ctx), c.ID, container.RemoveOptions{Force: true}))
-}
-
-// importBusybox makes an image of busybox; nothing is pulled.
-func importBusybox(ctx context.Context, docker *client.Client, name string) error {
-	binary, err := os.ReadFile("/bin/busybox")
-	if err != nil {
-		return fmt.Errorf("%w; install busybox-static", err)
-	}
-	var buf bytes.Buffer
-	w := tar.NewWriter(&buf)
-	err = errors.Join(
-		w.WriteHeader(&tar.Header{Name: "bin/busybox", Mode: 0o755, Typeflag: tar.TypeReg, Size: int64(len(binary))}),
-		func() error { _, err := w.Write(binary); return err }(),
-		w.WriteHeader(&tar.Header{Name: "bin/sleep", Linkname: "busybox", Typeflag: tar.TypeSymlink, Mode: 0o777}),
-		w.Close(),
-	)
-	if err != nil {
-		return err
-	}
-	body, err := docker.ImageImport(ctx, image.ImportSource{Source: &buf, SourceName: "-"}, name, image.ImportOptions{})
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	_, err = io.Copy(io.Discard, body)
-	return err
+	return values, nil
 }

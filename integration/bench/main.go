@@ -1,5 +1,5 @@
 // Command bench measures what Tandem adds to the floor that the machine sets:
-// starting a process or a container, the memory of an executor, the size of the
+// starting, losing and ending processes and containers, the memory of an executor, the size of the
 // binaries, and how fast, how large and how quiet the embedded Mesos is. Floors are taken in the same run, in turn with what is measured, so that
 // a busy machine slows both. It prints a table and writes the same as JSON.
 package main
@@ -51,6 +51,8 @@ var benches = []struct {
 	measure func(context.Context, options) ([]result, error)
 }{
 	{"process", withDaemon((*bench).processes)},
+	{"exit", withDaemon((*bench).exits)},
+	{"taskgroup", withDaemon((*bench).groups)},
 	{"container", withDaemon((*bench).containers)},
 	{"sizes", sizes},
 	{"tasks", tasks},
