@@ -32,7 +32,7 @@ func openEngine(ctx context.Context) (*engine, string, error) {
 		_, err = docker.Ping(ctx)
 	}
 	if err != nil {
-		return nil, "not measured: no Docker Engine: " + err.Error(), nil
+		return nil, "not measured: no Docker Engine: " + err.Error(), nil //nolint:nilerr // the reason is returned
 	}
 	e := &engine{docker, fmt.Sprintf("tandem-bench-%d:latest", os.Getpid())}
 	if err := e.importBusybox(ctx); err != nil {

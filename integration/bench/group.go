@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"strconv"
 
 	"tandem/api"
 )
@@ -21,6 +23,10 @@ func (b *bench) groups(ctx context.Context) ([]result, error) {
 	}
 	defer l.Close()
 	go accept(l)
+	at, err := netip.ParseAddrPort(l.Addr().String())
+	if err != nil {
+		return nil, err
+	}
 	spec, _, err := sleeper()
 	if err != nil {
 		return nil, err
@@ -34,7 +40,7 @@ func (b *bench) groups(ctx context.Context) ([]result, error) {
 		return nil, err
 	}
 	spec.HealthChecks = []api.HealthCheck{{Type: api.CheckTCP, DelaySeconds: 1, IntervalSeconds: 1, TimeoutSeconds: 1,
-		TCP: &api.TCPCheck{Port: l.Addr().(*net.TCPAddr).Port}}}
+		TCP: &api.TCPCheck{Port: int(at.Port())}}}
 	checked, used, err := b.atRest(ctx, spec, groupSize)
 	if err != nil {
 		return nil, err
@@ -57,7 +63,7 @@ func (b *bench) atRest(ctx context.Context, spec api.TaskSpec, n int) (memory, u
 	specs := make([]api.TaskSpec, n)
 	for i := range specs {
 		process := *spec.Process
-		process.WorkPath += fmt.Sprint(i)
+		process.WorkPath += strconv.Itoa(i)
 		specs[i] = spec
 		specs[i].Process = &process
 	}

@@ -157,12 +157,12 @@ func (r *running) await(state mesos.TaskState) (time.Time, error) {
 			if err := json.Unmarshal(u.status.Data, &report); err == nil && report.Pid != 0 {
 				r.pids[id] = report.Pid
 			}
-			switch got := u.status.GetState(); {
-			case got == state:
+			got := u.status.GetState()
+			if got == state {
 				if delete(missing, id); len(missing) == 0 {
 					return u.at, nil
 				}
-			case got == mesos.TASK_FAILED || got == mesos.TASK_ERROR:
+			} else if got == mesos.TASK_FAILED || got == mesos.TASK_ERROR {
 				return u.at, fmt.Errorf("the task is %s: %s", got, u.status.GetMessage())
 			}
 		case <-limit:
