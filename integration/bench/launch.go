@@ -162,7 +162,9 @@ func (r *running) await(state mesos.TaskState) (time.Time, error) {
 				if delete(missing, id); len(missing) == 0 {
 					return u.at, nil
 				}
-			} else if got == mesos.TASK_FAILED || got == mesos.TASK_ERROR {
+				continue
+			}
+			if got == mesos.TASK_FAILED || got == mesos.TASK_ERROR {
 				return u.at, fmt.Errorf("the task is %s: %s", got, u.status.GetMessage())
 			}
 		case <-limit:
