@@ -19,9 +19,7 @@ import (
 
 func TestLaunchUpdateAcknowledgeKill(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	r := runOf(false, "x1", "ok", "t1")
 	m.run(r)
 	u := m.update("t1", mesos.TASK_RUNNING)
@@ -81,9 +79,7 @@ func checkEnvironment(t *testing.T, a *Agent, dir string, more map[string]string
 
 func TestTaskGroupAndSecondTask(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	r := runOf(false, "x1", "ok", "t1", "t2")
 	r.Group = true
 	m.running(r)
@@ -125,11 +121,7 @@ func TestHowExecutorsEnd(t *testing.T) {
 			r.Executor.Command.URIs = []mesos.CommandInfo_URI{{Value: "file:///no/such/file"}}
 		}, status: 9, reason: mesos.REASON_CONTAINER_LAUNCH_FAILED, message: "Failed to launch container: Failed to fetch all URIs for container"},
 	}
-	m := newMaster(t)
-	f := testFlags(t, m)
-	f.ExecutorRegistrationTimeout = 4 * time.Second
-	a := startAgent(t, f)
-	waitRegistered(t, a)
+	m, a := registered(t, func(f *Flags) { f.ExecutorRegistrationTimeout = 4 * time.Second })
 	for _, c := range cases {
 		if c.message == "" {
 			c.message = "Executor terminated"
@@ -162,11 +154,7 @@ func TestHowExecutorsEnd(t *testing.T) {
 
 func TestShutdownKillsWhatIgnoresIt(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	f := testFlags(t, m)
-	f.ExecutorShutdownGracePeriod = 200 * time.Millisecond
-	a := startAgent(t, f)
-	waitRegistered(t, a)
+	m, a := registered(t, func(f *Flags) { f.ExecutorShutdownGracePeriod = 200 * time.Millisecond })
 	m.running(runOf(false, "x1", "stubborn", "t1"))
 	m.kill("t1")
 	fileWith(t, filepath.Join(sandboxOf(t, a, "x1"), "notes"), "KILL")
@@ -181,9 +169,7 @@ func TestShutdownKillsWhatIgnoresIt(t *testing.T) {
 
 func TestDaemonOfAnExecutorEndsWithIt(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.running(runOf(false, "x1", "fork", "t1"))
 	pid, err := strconv.Atoi(strings.TrimSpace(fileWith(t, filepath.Join(sandboxOf(t, a, "x1"), "daemon"), "\n")))
 	if err != nil {
@@ -205,11 +191,7 @@ func TestDaemonOfAnExecutorEndsWithIt(t *testing.T) {
 
 func TestKillBeforeDelivery(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	f := testFlags(t, m)
-	f.ExecutorShutdownGracePeriod = 300 * time.Millisecond
-	a := startAgent(t, f)
-	waitRegistered(t, a)
+	m, _ := registered(t, func(f *Flags) { f.ExecutorShutdownGracePeriod = 300 * time.Millisecond })
 	r := runOf(false, "x1", "mute", "t1", "t2")
 	r.Group = true
 	m.run(r)
@@ -222,16 +204,11 @@ func TestKillBeforeDelivery(t *testing.T) {
 	}
 	m.exited("x1")
 	m.kill("unknown")
-	_ = a
 }
 
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	f := testFlags(t, m)
-	f.ExecutorShutdownGracePeriod = time.Minute
-	a := startAgent(t, f)
-	waitRegistered(t, a)
+	m, a := registered(t, func(f *Flags) { f.ExecutorShutdownGracePeriod = time.Minute })
 	m.running(runOf(false, "x1", "stubborn", "t1"))
 	m.send(link.Event{Type: link.EventShutdownExecutor, ShutdownExecutor: &link.ShutdownExecutor{FrameworkID: mesos.FrameworkID{Value: "f1"}, ExecutorID: "x1"}})
 	m.run(runOf(false, "x1", "stubborn", "t2"))
@@ -256,11 +233,7 @@ func TestRefusals(t *testing.T) {
 
 func TestTeardownTellsNobody(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	f := testFlags(t, m)
-	f.ExecutorShutdownGracePeriod = 200 * time.Millisecond
-	a := startAgent(t, f)
-	waitRegistered(t, a)
+	m, a := registered(t, func(f *Flags) { f.ExecutorShutdownGracePeriod = 200 * time.Millisecond })
 	m.running(runOf(true, "x1", "stubborn", "t1"))
 	m.running(runOf(true, "x2", "ok", "t2"))
 	m.send(link.Event{Type: link.EventShutdownFramework, ShutdownFramework: &mesos.FrameworkID{Value: "f1"}})
@@ -298,6 +271,17 @@ func TestCloseEndsOnlyWhatDoesNotCheckpoint(t *testing.T) {
 }
 
 // processes returns the executors' processes.
+// alive waits until an executor has been started.
+func alive(t *testing.T, a *Agent, executor string) procid.Identity {
+	t.Helper()
+	var id procid.Identity
+	eventually(t, "the executor runs", func() bool {
+		id = processes(t, a)[executor]
+		return id.Alive()
+	})
+	return id
+}
+
 func processes(t *testing.T, a *Agent) map[string]procid.Identity {
 	t.Helper()
 	out := map[string]procid.Identity{}

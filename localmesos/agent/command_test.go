@@ -14,11 +14,7 @@ import (
 
 func TestCommandTask(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	f := testFlags(t, m)
-	f.ExecutorEnvironment = map[string]string{"AGENT_TEST_EXECUTOR": "command"}
-	a := startAgent(t, f)
-	waitRegistered(t, a)
+	m, a := registered(t, func(f *Flags) { f.ExecutorEnvironment = map[string]string{"AGENT_TEST_EXECUTOR": "command"} })
 	launch := func(id, command string) {
 		r := runOf(false, id, "", id)
 		r.Generated = true

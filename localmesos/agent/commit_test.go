@@ -12,9 +12,7 @@ import (
 // TestNothingIsSaidBeforeItIsOnDisk holds the loop and looks what would be let out.
 func TestNothingIsSaidBeforeItIsOnDisk(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	_, a := registered(t, nil)
 	var said []string
 	say := func(s string) func() { return func() { said = append(said, s) } }
 	var early, late []string
@@ -41,9 +39,7 @@ func TestNothingIsSaidBeforeItIsOnDisk(t *testing.T) {
 // TestAnAgentThatCannotKeepItsWordEnds closes a file behind the agent's back.
 func TestAnAgentThatCannotKeepItsWordEnds(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	_, a := registered(t, nil)
 	ok := a.durably(t.Context(), func() {
 		f, err := os.Create(filepath.Join(t.TempDir(), "x"))
 		if err != nil {
@@ -66,9 +62,7 @@ func TestAnAgentThatCannotKeepItsWordEnds(t *testing.T) {
 // last word is to shut down.
 func TestTheLastWordOfAStreamCounts(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	release := make(chan struct{})
 	a.loop.post(func() { <-release })
 	m.mu.Lock()

@@ -28,10 +28,7 @@ func (a *Agent) startFaults() {
 	if !a.flags.EnableFaults {
 		return
 	}
-	if ip := net.ParseIP(a.ip); ip != nil && !ip.IsLoopback() {
-		a.log.Warn("faults are enabled on an address that others may reach: every process of this machine can break this agent", "ip", a.ip)
-	}
-	a.faults = fault.New(fault.Options{Role: fault.OnAgent, Name: a.address(), Logger: a.log, Freeze: a.freeze, Process: a.flags.Supervise})
+	a.faults = fault.New(fault.Options{Role: fault.OnAgent, Name: a.address(), IP: a.ip, Logger: a.log, Freeze: a.freeze, Process: a.flags.Supervise})
 }
 
 // withFaults puts the faults before the routes.

@@ -11,9 +11,7 @@ import (
 // TestGzip: whole answers of 1 kB and more are compressed for those who ask for it; files are not.
 func TestGzip(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.running(runOf(false, "x1", "ok", "t1"))
 	file := sandboxOf(t, a, "x1") + "/long"
 	if err := os.WriteFile(file, bytes.Repeat([]byte("x"), 4096), 0o600); err != nil {

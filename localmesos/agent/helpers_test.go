@@ -249,6 +249,20 @@ func waitRegistered(t *testing.T, a *Agent) {
 	}
 }
 
+// registered starts an agent with a master that has admitted it. The flags are
+// those of testFlags, changed by edit unless that is nil.
+func registered(t *testing.T, edit func(*Flags)) (*fakeMaster, *Agent) {
+	t.Helper()
+	m := newMaster(t)
+	f := testFlags(t, m)
+	if edit != nil {
+		edit(&f)
+	}
+	a := startAgent(t, f)
+	waitRegistered(t, a)
+	return m, a
+}
+
 // ---- launching
 
 func frameworkInfo(id string, checkpoint bool) mesos.FrameworkInfo {

@@ -53,9 +53,7 @@ func get(t *testing.T, url string) (int, string) {
 
 func TestExecutorAPIErrors(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.running(runOf(false, "x1", "ok", "t1"))
 	const j, failed = "application/json", "Failed to validate Executor::Call: "
 	good := base64.StdEncoding.EncodeToString(newUUID())
@@ -124,9 +122,7 @@ func TestExecutorAPIErrors(t *testing.T) {
 
 func TestSecondSubscriptionEndsTheFirst(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	r := runOf(false, "x1", "mute", "t1")
 	r.Framework.Capabilities = []mesos.FrameworkInfo_Capability{{Type: mesos.FrameworkInfo_Capability_MULTI_ROLE}}
 	m.run(r)
@@ -183,9 +179,7 @@ func TestSecondSubscriptionEndsTheFirst(t *testing.T) {
 
 func TestStateAndOperatorCalls(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.running(runOf(true, "x1", "ok", "t1"))
 	_, text := get(t, a.URL()+"/slave(1)/state/")
 	var s struct {
@@ -245,9 +239,7 @@ func TestStateAndOperatorCalls(t *testing.T) {
 
 func TestFiles(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.running(runOf(false, "x1", "ok", "t1"))
 	dir := sandboxOf(t, a, "x1")
 	secret := filepath.Join(t.TempDir(), "secret")

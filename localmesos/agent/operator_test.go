@@ -31,9 +31,7 @@ func operate(t *testing.T, a *Agent, body string) (int, string, *xagent.Response
 
 func TestFilesByCalls(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.running(runOf(false, "x1", "ok", "t1"))
 	dir := sandboxOf(t, a, "x1")
 	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("0123456789\xff"), 0o640); err != nil {
@@ -88,9 +86,7 @@ func TestFilesByCalls(t *testing.T) {
 // What an executor starts counts, too.
 func TestStatisticsCountTheWholeTree(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.running(runOf(true, "x1", "fork", "t1"))
 	fileWith(t, filepath.Join(sandboxOf(t, a, "x1"), "daemon"), "\n")
 	var list []runningContainer
@@ -126,9 +122,7 @@ func TestStatisticsCountTheWholeTree(t *testing.T) {
 
 func TestRlimits(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	n := func(v uint64) *uint64 { return &v }
 	launch := func(id string, limits ...mesos.RLimitInfo_RLimit) {
 		r := runOf(true, id, "", "t-"+id)

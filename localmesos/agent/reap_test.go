@@ -99,9 +99,7 @@ func TestHeartbeats(t *testing.T) {
 // What can never be right is an ERROR event; the executor that is there goes on.
 func TestInvalidUnacknowledgedUpdateIsAnErrorEvent(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.running(runOf(true, "x1", "ok", "t1"))
 	for want, status := range map[string]string{
 		"Not a valid UUID":           `"uuid":"YQ==","source":"SOURCE_EXECUTOR","state":"TASK_RUNNING"`,

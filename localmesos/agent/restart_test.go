@@ -9,7 +9,6 @@ import (
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
-	"tandem/internal/procid"
 	"tandem/localmesos/agent/internal/group"
 	"tandem/localmesos/agent/internal/store"
 	"tandem/localmesos/agent/internal/updates"
@@ -43,9 +42,7 @@ func quiet(t *testing.T, a *Agent) {
 
 func TestRestartKeepsExecutorsAndTasks(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.running(runOf(true, "x1", "ok", "t1"))
 	quiet(t, a)
 	before := processes(t, a)["x1"]
@@ -73,9 +70,7 @@ func TestRestartKeepsExecutorsAndTasks(t *testing.T) {
 
 func TestUnacknowledgedUpdateSurvives(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.run(runOf(true, "x1", "ok", "t1"))
 	first := m.update("t1", mesos.TASK_RUNNING)
 	m.kill("t1")
@@ -102,9 +97,7 @@ func runID(a *Agent, executor string) store.Run {
 
 func TestWhatHappenedWhileTheAgentWasAway(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.running(runOf(true, "x-quit", "ok", "t-quit"))
 	m.running(runOf(true, "x-hang", "hang", "t-hang"))
 	m.running(runOf(true, "x-away", "away", "t-away"))
@@ -159,9 +152,7 @@ func TestWhatHappenedWhileTheAgentWasAway(t *testing.T) {
 
 func TestTaskTakenButNotHandedOver(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.running(runOf(true, "x1", "ok", "t1"))
 	// The agent dies between the recording of a task and its delivery.
 	var err error
@@ -181,15 +172,9 @@ func TestTaskTakenButNotHandedOver(t *testing.T) {
 
 func TestAgentKilledBeforeTheExecutorSubscribed(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.run(runOf(true, "x1", "mute", "t1"))
-	var id procid.Identity
-	eventually(t, "the executor runs", func() bool {
-		id = processes(t, a)["x1"]
-		return id.Alive()
-	})
+	id := alive(t, a, "x1")
 	restart(t, a, nil)
 	if u := m.update("t1", mesos.TASK_LOST); u.Status.GetReason() != mesos.REASON_EXECUTOR_REREGISTRATION_TIMEOUT {
 		t.Errorf("reason %s", u.Status.GetReason())
@@ -200,15 +185,9 @@ func TestAgentKilledBeforeTheExecutorSubscribed(t *testing.T) {
 // An executor that comes to the next agent without a task has nothing to wait for.
 func TestExecutorThatNeverGotATaskIsShutDown(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.run(runOf(true, "x1", "late", "t1"))
-	var id procid.Identity
-	eventually(t, "the executor runs", func() bool {
-		id = processes(t, a)["x1"]
-		return id.Alive()
-	})
+	id := alive(t, a, "x1")
 	f := a.flags
 	f.Port = int(a.info.GetPort())
 	sandbox := sandboxOf(t, a, "x1")
@@ -227,9 +206,7 @@ func TestExecutorThatNeverGotATaskIsShutDown(t *testing.T) {
 
 func TestExecutorOfFrameworkWithoutCheckpointIsEnded(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.running(runOf(false, "x1", "fork", "t1"))
 	pid := processes(t, a)["x1"]
 	restart(t, a, nil)
@@ -241,9 +218,7 @@ func TestExecutorOfFrameworkWithoutCheckpointIsEnded(t *testing.T) {
 
 func TestMasterAwayAndBack(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.run(runOf(true, "x1", "ok", "t1"))
 	first := m.update("t1", mesos.TASK_RUNNING)
 	m.hangUp()
@@ -298,9 +273,7 @@ func TestAnotherBoot(t *testing.T) {
 
 func TestExecutorReconnectsAfterItsConnectionBroke(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.running(runOf(true, "x1", "ok", "t1"))
 	a.loop.do(a.ctx, func() { a.frameworks["f1"].executors["x1"].stream.Close() })
 	m.running(runOf(true, "x1", "ok", "t2"))

@@ -11,7 +11,6 @@ import (
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
-	"tandem/internal/procid"
 	"tandem/localmesos/link"
 )
 
@@ -21,9 +20,7 @@ import (
 
 func TestRecoverExecutorWithUnacknowledgedUpdates(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.run(runOf(true, "x1", "away", "t1"))
 	first := m.update("t1", mesos.TASK_RUNNING) // the framework does not acknowledge it
 	before := processes(t, a)["x1"]
@@ -53,17 +50,11 @@ func TestRecoverExecutorWithUnacknowledgedUpdates(t *testing.T) {
 
 func TestRecoverUnregisteredExecutor(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	r := runOf(true, "x1", "mute", "t1")
 	r.Framework.Capabilities = []mesos.FrameworkInfo_Capability{{Type: mesos.FrameworkInfo_Capability_PARTITION_AWARE}}
 	m.run(r)
-	var id procid.Identity
-	eventually(t, "the executor runs", func() bool {
-		id = processes(t, a)["x1"]
-		return id.Alive()
-	})
+	id := alive(t, a, "x1")
 	restart(t, a, nil)
 	u := m.update("t1", mesos.TASK_GONE)
 	if u.Status.GetReason() != mesos.REASON_EXECUTOR_REREGISTRATION_TIMEOUT || u.Status.GetSource() != mesos.SOURCE_AGENT {
@@ -75,9 +66,7 @@ func TestRecoverUnregisteredExecutor(t *testing.T) {
 
 func TestRecoverTerminatedExecutor(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.running(runOf(true, "x1", "fork", "t1"))
 	quiet(t, a)
 	id := processes(t, a)["x1"]
@@ -103,9 +92,7 @@ func TestRecoverTerminatedExecutor(t *testing.T) {
 
 func TestRecoverExecutorThatDoesNotComeBack(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.running(runOf(true, "x1", "hang", "t1"))
 	quiet(t, a)
 	id := processes(t, a)["x1"]
@@ -194,9 +181,7 @@ func TestWhileExecutorsComeBack(t *testing.T) {
 
 func TestExecutorThatHasNotSubscribed(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.run(runOf(true, "x1", "mute", "t1"))
 	eventually(t, "the executor is there", func() bool { return len(processes(t, a)) == 1 })
 	if status, body := call(t, a, `{"type":"MESSAGE","framework_id":{"value":"f1"},"executor_id":{"value":"x1"},"message":{"data":"YQ=="}}`, ""); status != http.StatusForbidden || body != "Executor is not subscribed" {

@@ -9,9 +9,7 @@ import (
 // If its framework ends in between, it is asked to end, not killed.
 func TestQuickExecutorIsAsked(t *testing.T) {
 	t.Parallel()
-	m := newMaster(t)
-	a := startAgent(t, testFlags(t, m))
-	waitRegistered(t, a)
+	m, a := registered(t, nil)
 	m.running(runOf(false, "x1", "ok", "t1"))
 	sandbox := sandboxOf(t, a, "x1")
 	a.loop.do(a.ctx, func() {

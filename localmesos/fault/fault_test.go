@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -155,6 +156,17 @@ func waitUntil(t *testing.T, ok func() bool) {
 	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it did not come true")
+		}
+	}
+}
+
+func TestWarnedOfAnAddressThatOthersReach(t *testing.T) {
+	t.Parallel()
+	for ip, warned := range map[string]bool{"127.0.0.1": false, "::1": false, "10.1.2.3": true, "0.0.0.0": true} {
+		var log strings.Builder
+		New(Options{Role: OnAgent, Name: "agent", IP: ip, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if got := strings.Contains(log.String(), "others may reach"); got != warned {
+			t.Errorf("%s: warned %v, log %q", ip, got, log.String())
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +17,9 @@ type Options struct {
 	// Role is whose faults they are, Name how people call it: "master", or an agent's host:port.
 	Role Role
 	Name string
+	// IP is the address at which the owner listens: faults on one that others may
+	// reach are warned of.
+	IP string
 	// Logger takes a line for each fault and each time that it strikes.
 	Logger *slog.Logger
 	// Freeze stops all work of the owner until thawed is closed, or the owner ends.
@@ -63,6 +67,9 @@ var ErrUnknown = errors.New("not found")
 func New(o Options) *Set {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if ip := net.ParseIP(o.IP); ip != nil && !ip.IsLoopback() {
+		o.Logger.Warn("faults are enabled on an address that others may reach: every process of this machine can break this "+o.Name, "ip", o.IP)
 	}
 	return &Set{o: o, next: 1, exchanges: map[*exchange]struct{}{}}
 }

@@ -23,10 +23,7 @@ func (m *Master) newFaults() *fault.Set {
 	if !m.flags.EnableFaults {
 		return nil
 	}
-	if ip := net.ParseIP(m.flags.IP); ip != nil && !ip.IsLoopback() {
-		m.log.Warn("faults are enabled on an address that others may reach: every process of this machine can break this master", "ip", m.flags.IP)
-	}
-	return fault.New(fault.Options{Role: fault.OnMaster, Name: "master", Logger: m.log, Freeze: m.freeze, Rescind: m.rescindFor, Process: m.flags.Supervise})
+	return fault.New(fault.Options{Role: fault.OnMaster, Name: "master", IP: m.flags.IP, Logger: m.log, Freeze: m.freeze, Rescind: m.rescindFor, Process: m.flags.Supervise})
 }
 
 // withFaults puts the faults before the routes.
