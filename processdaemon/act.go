@@ -122,9 +122,8 @@ func (t *task) stopPreparing() {
 func (t *task) start() {
 	r := t.rec
 	if r.Spec.PidFile != "" {
-		// One from an earlier run would name a process that is long gone, or a stranger.
-		if err := os.Remove(r.Spec.PidFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			t.log.Warn("an old pid file cannot be removed", "err", err)
+		if err := removeOldPidFile(r.Spec.PidFile, t.uid()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.log.Warn("what is in the place of the pid file stays", "path", r.Spec.PidFile, "err", err)
 		}
 	}
 	const tries = 3

@@ -30,11 +30,9 @@ func (d *Daemon) Reload(id string) (protocol.Status, error) {
 // beginAgain clears what the record knows about the process that was.
 func (t *task) beginAgain(now int64) {
 	r := t.rec
-	if t.main != nil {
-		t.main.Close()
-	}
-	t.main, t.watching = nil, false
-	r.Main, r.MainKey, r.MainShell, r.Command, r.CommandUnseen = procid.Identity{}, "", false, procid.Identity{}, false
+	t.unwatchMain()
+	t.early = nil
+	r.MainShell, r.Command, r.CommandUnseen = false, procid.Identity{}, false
 	r.Pid, r.Exit, r.Failure, r.StartedAt, r.FinishedAt = 0, nil, "", time.Time{}, time.Time{}
 	r.AliveBy, r.TermAt, r.KillAt, r.KillAgainAt = 0, 0, 0, 0
 	r.Again, r.StopKey = false, ""

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -17,39 +18,105 @@ import (
 	"tandem/processdaemon/protocol"
 )
 
-// A process that puts itself into the background is found once by its pid file.
-// From then on it is known by its identity; the file is not looked at again, and
-// neither its name nor that of its program matters.
+// A process that puts itself into the background is found by its pid file. Once
+// the grace period is over it is known by its identity: the file is not looked at
+// again, and neither its name nor that of its program matters any more.
 
-// parsePidFile reads the pid in a file: the first word, as many programs write
-// a newline or more after it.
-func parsePidFile(path string) (int, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+// errPidFileEmpty says that a pid file has nothing in it (yet).
+var errPidFileEmpty = errors.New("it is empty")
+
+// pidFileText reads the first word of a pid file, as many programs write a newline
+// or more after the pid, and tells who owns the file.
+//
+// Its directory may be the task's user's, who can put anything in its place. What is
+// there is looked at before it is opened: a pipe would be waited for without end, and
+// opening a device alone can have effects, down to a reboot by a watchdog.
+func pidFileText(path string) (word string, owner uint32, err error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0, err
+		return "", 0, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return "", 0, err
+	}
+	if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFREG {
+		return "", 0, fmt.Errorf("it is a %s, not a file", kindNames[kind])
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return "", 0, err
 	}
 	defer f.Close()
 	const most = 256
 	b, err := io.ReadAll(io.LimitReader(f, most))
 	if err != nil {
-		return 0, err
+		return "", 0, err
 	}
-	words := strings.Fields(string(b))
-	if len(words) == 0 {
-		return 0, errPidFileEmpty
+	if words := strings.Fields(string(b)); len(words) > 0 {
+		return words[0], st.Uid, nil
 	}
-	pid, err := strconv.Atoi(words[0])
-	if err != nil || pid < 2 {
-		return 0, fmt.Errorf("it holds %q, which is no pid", words[0])
-	}
-	return pid, nil
+	return "", st.Uid, errPidFileEmpty
 }
 
-var errPidFileEmpty = errors.New("it is empty")
+var kindNames = map[uint32]string{
+	unix.S_IFDIR: "directory", unix.S_IFIFO: "named pipe", unix.S_IFSOCK: "socket", unix.S_IFCHR: "device", unix.S_IFBLK: "device",
+}
 
-// findMain opens the process that the pid file names, if it is alive and the task's.
+// parsePidFile reads the pid in a file of a task that runs as user uid.
+func parsePidFile(path string, uid int) (int, error) {
+	word, owner, err := pidFileText(path)
+	if err != nil {
+		return 0, err
+	}
+	pid, err := strconv.Atoi(word)
+	switch {
+	case err == nil && pid > 1:
+		return pid, nil
+	case uid != 0 && uid != int(owner):
+		// The daemon can read what the task's user cannot: a link to such a file must
+		// not bring its content into a message.
+		return 0, errors.New("it belongs to another user than the task's and holds no pid")
+	}
+	return 0, fmt.Errorf("it holds %q, which is no pid", word)
+}
+
+// removeOldPidFile removes a pid file of an earlier run, which would name a process
+// that is long gone, or a stranger. Anything else stays, whatever pidFile names: it is
+// not believed either, and the daemon may remove what the task's user may not.
+func removeOldPidFile(path string, uid int) error {
+	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	// Through the open directory, so that what was looked at is what is removed.
+	name := filepath.Base(path)
+	here := fmt.Sprintf("/proc/self/fd/%d/%s", dir, name)
+	word, owner, err := pidFileText(here)
+	if err != nil {
+		return err
+	}
+	if pid, err := strconv.Atoi(word); err != nil || pid < 1 || uid != 0 && uid != int(owner) {
+		return fmt.Errorf("it is no pid file of uid %d", uid)
+	}
+	return unix.Unlinkat(dir, name, 0)
+}
+
+// uid is whom the task runs as.
+func (t *task) uid() int {
+	as, err := lookupAccount(t.rec.Spec.User)
+	if err != nil {
+		return -1 // nobody's
+	}
+	return as.uid
+}
+
+// findMain opens the process that the pid file names, if it is alive, the task's,
+// and of the name that was asked for.
 func (t *task) findMain() (*procid.Process, error) {
-	pid, err := parsePidFile(t.rec.Spec.PidFile)
+	pid, err := parsePidFile(t.rec.Spec.PidFile, t.uid())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.New("there is no such file")
 	}
@@ -71,13 +138,20 @@ func (t *task) findMain() (*procid.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The handle pins the process, so the answer is about the one that was opened.
+	// As long as the process that was opened lives, its number is its own, so the
+	// answers are about it.
 	mine, err := t.group.Contains(pid)
 	if t.d.tree.Mode() == cgroup.ModeSession {
 		mine, err = p.Identity().StartTime >= t.rec.Command.StartTime, nil
 	}
 	if err == nil && !mine {
 		err = fmt.Errorf("process %d, which it names, was not started by this task", pid)
+	}
+	if err == nil && t.rec.Spec.ProcName != "" {
+		if found, ok := procNamed(pid, t.rec.Spec.ProcName); !ok {
+			err = fmt.Errorf("process %d, which it names, is %s and not procName %q; correct procName, or let the file name the right process",
+				pid, found, t.rec.Spec.ProcName)
+		}
 	}
 	if err != nil {
 		p.Close()
@@ -87,10 +161,14 @@ func (t *task) findMain() (*procid.Process, error) {
 }
 
 // readPidFile takes up the main process as soon as the pid file names it, so
-// that its early end is noticed when it happens.
+// that its early end is noticed when it happens. Until the grace period is over, a
+// file that is replaced by one that names another process of the task is followed.
 func (t *task) readPidFile() {
+	r := t.rec
 	if t.watching {
-		return
+		if word, _, err := pidFileText(r.Spec.PidFile); err != nil || word == strconv.Itoa(r.Main.Pid) {
+			return
+		}
 	}
 	p, err := t.findMain()
 	if err != nil {
@@ -98,18 +176,52 @@ func (t *task) readPidFile() {
 	}
 	id := p.Identity()
 	p.Close()
-	t.rec.Main, t.rec.MainKey = id, fmt.Sprintf("%s.m%d-%d", t.rec.StartKey, id.Pid, id.StartTime)
+	if t.watching {
+		t.log.Info("the pid file names another process", "pid", id.Pid, "was", r.Main.Pid)
+		t.unwatchMain()
+	}
+	t.early = nil
+	r.Main, r.MainKey = id, fmt.Sprintf("%s.m%d-%d", r.StartKey, id.Pid, id.StartTime)
 	t.group.Lead(id)
-	if err := t.d.parent.claim(t.ctx, t.rec.MainKey, id); err != nil {
+	if err := t.d.parent.claim(t.ctx, r.MainKey, id); err != nil {
 		t.log.Error("the keeper does not know the main process; its exit code may be unknown", "err", err)
 	}
 	t.watchMain()
 	if err := t.save(); err != nil {
 		t.log.Error("the record cannot be written", "err", err)
 	}
-	if t.rec.Spec.StartGrace <= 0 {
+	if r.Spec.StartGrace <= 0 {
 		t.happen(message{ev: evAlive})
 	}
+}
+
+// mayBeReplaced keeps the end of a process that the pid file named for later, while
+// others of the task run: a launcher writes its own pid, and its successor writes
+// another one. It tells whether it did.
+func (t *task) mayBeReplaced(m message) bool {
+	if t.rec.State != settling || m.who != t.rec.Main {
+		return false
+	}
+	if empty, err := t.group.Empty(); empty || err != nil {
+		return false
+	}
+	t.unwatchMain()
+	t.early = &m
+	t.readPidFile()
+	return true
+}
+
+// endedEarly tells the end that mayBeReplaced kept, if there is one: nothing has
+// taken the place of that process.
+func (t *task) endedEarly() bool {
+	m := t.early
+	if m == nil || t.watching {
+		return false
+	}
+	t.early = nil
+	t.rec.Main = m.who
+	t.happen(*m)
+	return true
 }
 
 // checkPidFile decides at the end of the grace period.
@@ -120,6 +232,9 @@ func (t *task) checkPidFile() {
 	}
 	if t.watching {
 		t.happen(message{ev: evAlive})
+		return
+	}
+	if t.endedEarly() {
 		return
 	}
 	_, err := t.findMain()

@@ -39,7 +39,8 @@ type task struct {
 	// Only the loop touches these.
 	rec           *record
 	main          *procid.Process
-	watching      bool // the end of the main process will be told
+	watching      bool     // the end of the main process will be told
+	early         *message // the end of a process that the pid file named, until another one may take its place
 	cancelPrepare context.CancelFunc
 	prepareDone   chan struct{} // closed when no preparation works on the disk any more
 	deadline      *time.Timer
@@ -174,6 +175,8 @@ func (t *task) post(m message) {
 
 func (t *task) handle(m message) error {
 	switch {
+	case m.ev == evMainExited && t.mayBeReplaced(m):
+		return nil
 	case m.ev != "":
 		return t.fire(m)
 	case m.signal != 0:
@@ -377,7 +380,9 @@ func (t *task) look() {
 	t.pollEvery = min(2*t.pollEvery, pollMost)
 	t.poll.Reset(t.pollEvery)
 	if t.rec.State == settling {
-		t.readPidFile()
+		if t.readPidFile(); t.early != nil && t.empty() {
+			t.endedEarly()
+		}
 		return
 	}
 	if pollsEmpty[t.rec.State] && t.empty() {

@@ -25,6 +25,15 @@ func (t *task) watchMain() {
 	})
 }
 
+// unwatchMain forgets the main process, whose end is not to be told any more.
+func (t *task) unwatchMain() {
+	if t.main != nil {
+		t.main.Close()
+	}
+	t.main, t.watching = nil, false
+	t.rec.Main, t.rec.MainKey = procid.Identity{}, ""
+}
+
 // watchCommand waits beside the loop for the end of a start or stop command.
 func (t *task) watchCommand(key string, id procid.Identity, ok, failed event, what string) {
 	p, err := procid.Open(id)

@@ -13,7 +13,7 @@ func specOf(t *executor.Task, digests []string) *protocol.Spec {
 	p := t.Spec.Process
 	s := &protocol.Spec{
 		ID: t.ID, Owner: t.Owner, Leased: true, Name: t.Spec.Name, User: p.User,
-		WorkPath: p.WorkPath, PidFile: p.PidFile, StartCmd: p.StartCmd, StopCmd: p.StopCmd,
+		WorkPath: p.WorkPath, PidFile: p.PidFile, ProcName: p.ProcName, StartCmd: p.StartCmd, StopCmd: p.StopCmd,
 		KillCmd: p.KillCmd, ReloadCmd: p.ReloadCmd,
 		StartGrace: time.Duration(p.StartGracePeriodSeconds) * time.Second,
 		Env:        t.Env, Sandbox: t.Sandbox, URIs: urisOf(p),

@@ -114,7 +114,10 @@ type Spec struct {
 	// WorkPath is the directory in which commands run; empty is Sandbox.
 	WorkPath string `json:"workPath,omitempty"`
 	// PidFile is empty when the start command stays in the foreground. A relative one is below WorkPath.
-	PidFile  string `json:"pidFile,omitempty"`
+	PidFile string `json:"pidFile,omitempty"`
+	// ProcName is what the process that the pid file names must go by: the base name of
+	// its program, of argv[0], or of the script that it runs. Empty is any.
+	ProcName string `json:"procName,omitempty"`
 	StartCmd string `json:"startCmd"`
 	// StartGrace is the time from the success of a start command with a pid
 	// file until the process must be alive.
