@@ -170,7 +170,7 @@ func (k *Keeper) forget(prefix string) error {
 			continue
 		}
 		delete(k.entries, key)
-		delete(k.byPid, e.ID.Pid)
+		k.drop(e)
 	}
 	k.settled()
 	return errors.Join(errs...)

@@ -177,3 +177,12 @@ func atoi(t testing.TB, s string) int {
 	}
 	return n
 }
+
+func mkfifo(path string) error { return syscall.Mkfifo(path, 0o600) }
+
+func touch(t testing.TB, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -50,13 +50,16 @@ func (k *Keeper) reap() {
 			}
 			break
 		}
-		if e := k.byPid[pid]; e != nil {
+		id, err := procid.Of(pid)
+		if e := k.byPid[pid]; e != nil && (err != nil || e.ID == id) {
 			if !k.ended(e) {
 				break
 			}
 			continue
+		} else if e != nil {
+			// Its number belongs to another one by now, so its true parent has collected it.
+			k.lose(e)
 		}
-		id, err := procid.Of(pid)
 		st, reapErr := procid.ReapPid(pid)
 		if err == nil && reapErr == nil {
 			k.strays.add(stray{pid, id.StartTime, st, time.Now().UTC()})
@@ -73,6 +76,9 @@ func (k *Keeper) reap() {
 // and collects it. It tells whether it did.
 func (k *Keeper) ended(e *Entry) bool {
 	pid := e.ID.Pid
+	if id, err := procid.Of(pid); err == nil && id != e.ID {
+		return false
+	}
 	st, done, err := procid.PeekEnd(pid)
 	if err != nil || !done {
 		return false
@@ -81,7 +87,7 @@ func (k *Keeper) ended(e *Entry) bool {
 	e.finish(st, time.Now().UTC())
 	k.save(e)
 	_ = failpoint.Inject("keeper/end-recorded")
-	delete(k.byPid, pid)
+	k.drop(e)
 	if _, err := procid.ReapPid(pid); err != nil {
 		k.log("collect pid %d: %v", pid, err)
 		return false
@@ -101,7 +107,25 @@ func (k *Keeper) enter(e *Entry) {
 		e.finish(x.st, x.at)
 		return
 	}
+	if before := k.byPid[e.ID.Pid]; before != nil && before != e && before.ID != e.ID {
+		k.lose(before)
+	}
 	k.byPid[e.ID.Pid] = e
+}
+
+// drop ends the wait for an entry's end. The number may be another entry's by now.
+func (k *Keeper) drop(e *Entry) {
+	if k.byPid[e.ID.Pid] == e {
+		delete(k.byPid, e.ID.Pid)
+	}
+}
+
+// lose records that a process has ended and that nobody can tell how.
+func (k *Keeper) lose(e *Entry) {
+	e.Ended, e.At = true, time.Now().UTC()
+	k.drop(e)
+	k.save(e)
+	k.settled()
 }
 
 // look tells what is known about a key now, for a daemon that saw its process end.
@@ -117,12 +141,9 @@ func (k *Keeper) look(key string) (*Entry, error) {
 		// Another one that is just being started hides those behind it from reap.
 		k.ended(e)
 	}
-	if !e.Ended && !e.ID.Alive() && !procid.IsChild(e.ID.Pid) {
+	if now, err := procid.Of(e.ID.Pid); !e.Ended && !e.ID.Alive() && (!procid.IsChild(e.ID.Pid) || err == nil && now != e.ID) {
 		// Another process collected it, its true parent perhaps: nobody can tell.
-		e.Ended, e.At = true, time.Now().UTC()
-		delete(k.byPid, e.ID.Pid)
-		k.save(e)
-		k.settled()
+		k.lose(e)
 	}
 	return e, nil
 }
