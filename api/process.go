@@ -18,20 +18,31 @@ type Process struct {
 	StartCmd string `json:"startCmd"`
 	// StartGracePeriod is the number of seconds from the start command's
 	// success to the first look at the process.
-	StartGracePeriod int           `json:"startGracePeriod"`
-	StopCmd          string        `json:"stopCmd,omitempty"`
-	CheckCmd         string        `json:"checkCmd,omitempty"`
-	RestartCmd       string        `json:"restartCmd,omitempty"`
-	ReloadCmd        string        `json:"reloadCmd,omitempty"`
-	KillCmd          string        `json:"killCmd,omitempty"`
-	LogPath          string        `json:"logPath,omitempty"`
-	CfgPath          string        `json:"cfgPath,omitempty"`
-	Env              []EnvVar      `json:"env,omitempty"`
-	Ports            []Port        `json:"ports,omitempty"`
-	HealthChecks     []HealthCheck `json:"healthChecks,omitempty"`
-	Resources        Resources     `json:"resources,omitzero"`
-	ConfigMaps       []ConfigRef   `json:"configmaps,omitempty"`
-	Secrets          []SecretRef   `json:"secrets,omitempty"`
+	StartGracePeriod int    `json:"startGracePeriod"`
+	StopCmd          string `json:"stopCmd,omitempty"`
+	CheckCmd         string `json:"checkCmd,omitempty"`
+	RestartCmd       string `json:"restartCmd,omitempty"`
+	ReloadCmd        string `json:"reloadCmd,omitempty"`
+	KillCmd          string `json:"killCmd,omitempty"`
+	LogPath          string `json:"logPath,omitempty"`
+	CfgPath          string `json:"cfgPath,omitempty"`
+	// NewPrivileges is allow or deny: whether setuid bits and file capabilities
+	// have an effect. Empty is deny unless the user is root.
+	NewPrivileges string `json:"newPrivileges,omitempty"`
+	// Umask is octal, such as 027.
+	Umask string `json:"umask,omitempty"`
+	// Nice is -20 (first) to 19 (last).
+	Nice int `json:"nice,omitempty"`
+	// OOMScoreAdj is -1000 (spared) to 1000 (ended first) when memory is short.
+	OOMScoreAdj int `json:"oomScoreAdj,omitempty"`
+	// Ulimits are limits of each process of the task, as ParseUlimit reads them.
+	Ulimits      []string      `json:"ulimits,omitempty"`
+	Env          []EnvVar      `json:"env,omitempty"`
+	Ports        []Port        `json:"ports,omitempty"`
+	HealthChecks []HealthCheck `json:"healthChecks,omitempty"`
+	Resources    Resources     `json:"resources,omitzero"`
+	ConfigMaps   []ConfigRef   `json:"configmaps,omitempty"`
+	Secrets      []SecretRef   `json:"secrets,omitempty"`
 }
 
 // URI is an archive or file that a process needs.

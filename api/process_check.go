@@ -29,6 +29,7 @@ func (c *checker) process(path string, p *Process, names map[string]bool) {
 		c.fail(joinPath(path, "procName"), p.ProcName, "must be the base name of the program, without directories")
 	}
 	c.account(joinPath(path, "user"), p.User)
+	c.attributes(path, p)
 	ports := portNames(p.Ports)
 	s := processScope(ports)
 
@@ -49,6 +50,16 @@ func (c *checker) process(path string, p *Process, names map[string]bool) {
 	} {
 		if c.text(joinPath(path, f.key), f.value) {
 			c.variables(joinPath(path, f.key), f.value, s)
+		}
+	}
+	for _, f := range []struct{ key, value, why string }{
+		{"checkCmd", p.CheckCmd, "has no effect; write it as a health check of type COMMAND"},
+		{"restartCmd", p.RestartCmd, "has no effect: a restart stops the process and runs startCmd in the same directories"},
+		{"cfgPath", p.CfgPath, "has no effect; write configmaps or the outputDir of uris"},
+		{"procGroup", p.ProcGroup, "has no effect: a process has the groups of its user"},
+	} {
+		if f.value != "" {
+			c.warn(joinPath(path, f.key), "%s", f.why)
 		}
 	}
 	c.seconds(joinPath(path, "startGracePeriod"), int64(p.StartGracePeriod))

@@ -118,6 +118,14 @@ type ProcessTask struct {
 	RestartCmd              string       `json:"restartCmd,omitempty"`
 	ReloadCmd               string       `json:"reloadCmd,omitempty"`
 	KillCmd                 string       `json:"killCmd,omitempty"`
+	// NewPrivileges is allow, deny, or empty: denied unless the user is root.
+	NewPrivileges string `json:"newPrivileges,omitempty"`
+	// Umask is octal; empty is 022.
+	Umask       string `json:"umask,omitempty"`
+	Nice        int    `json:"nice,omitempty"`
+	OOMScoreAdj int    `json:"oomScoreAdj,omitempty"`
+	// Ulimits are name=limit or name=soft:hard; -1 is no limit.
+	Ulimits []string `json:"ulimits,omitempty"`
 }
 
 // ProcessURI is an archive or file to fetch before the start command runs.

@@ -149,6 +149,9 @@ func TestRules(t *testing.T) {
 		{"process", inProcess(``), nil},
 		{"process fields", `{"kind":"process","metadata":{"name":"a"},"spec":{"template":{"spec":{"processes":[{"user":"a:b","workPath":"rel","pidFile":"${workPath}/../x","startGracePeriod":-1}]}}}}`,
 			[]string{atProcess + "procName", atProcess + "startCmd", atProcess + "pidFile", atProcess + "startGracePeriod", atProcess + "user", atProcess + "workPath"}},
+		{"process attributes", inProcess(`"newPrivileges":"deny","umask":"027","nice":-5,"oomScoreAdj":-1000,"ulimits":["nofile=100:200","core=-1"]`), nil},
+		{"bad process attributes", inProcess(`"newPrivileges":"no","umask":"8","nice":20,"oomScoreAdj":1001,"ulimits":["files=1","nofile","nofile=2:1","core=0","core=1"]`),
+			[]string{atProcess + "newPrivileges", atProcess + "nice", atProcess + "oomScoreAdj", atProcess + "ulimits[0]", atProcess + "ulimits[1]", atProcess + "ulimits[2]", atProcess + "ulimits[4]", atProcess + "umask"}},
 		{"program with directory", inProcess(`"procName":"/bin/p"`), []string{atProcess + "procName"}},
 		{"uris", inProcess(`"uris":[{"value":"ftp://h/x"},{"value":"file://host/x"},{"value":"/x"},{"value":"http://u:p@h/x"},{"value":"http:///x"},{"value":"file:///x","pullPolicy":"Never"},{"value":"https://${hostip}:8080/${namespace}.tar.gz"},{}]`),
 			[]string{atProcess + "uris[0].value", atProcess + "uris[1].value", atProcess + "uris[2].value", atProcess + "uris[3].value", atProcess + "uris[4].value", atProcess + "uris[5].pullPolicy", atProcess + "uris[7].value"}},
@@ -395,5 +398,25 @@ func TestBothKindsInOneTaskgroup(t *testing.T) {
 	}
 	if k := decodeOne(t, `{`+spec).GetKind(); k != KindApplication {
 		t.Errorf("without a kind it is %s", k)
+	}
+}
+
+// TestCommandsWithoutEffectAreTold: what the format has and nothing here does says why.
+func TestCommandsWithoutEffectAreTold(t *testing.T) {
+	t.Parallel()
+	src := inProcess(`"checkCmd":"./check","restartCmd":"./restart","reloadCmd":"./reload","killCmd":"./kill","stopCmd":"./stop","cfgPath":"/etc/x","procGroup":"g"`)
+	_, warns, err := Decode(strings.NewReader(src), "test", Options{})
+	var got []string
+	for _, w := range warns {
+		got = append(got, w.Path+": "+w.Message)
+	}
+	want := []string{
+		atProcess + "checkCmd: has no effect; write it as a health check of type COMMAND",
+		atProcess + "restartCmd: has no effect: a restart stops the process and runs startCmd in the same directories",
+		atProcess + "cfgPath: has no effect; write configmaps or the outputDir of uris",
+		atProcess + "procGroup: has no effect: a process has the groups of its user",
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }

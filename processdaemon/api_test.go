@@ -47,7 +47,7 @@ func TestDescription(t *testing.T) {
 		t.Errorf("described: %v\nserved:    %v", got, want)
 	}
 	for _, v := range []any{
-		protocol.Info{}, protocol.Keeper{}, protocol.About{}, protocol.Stats{}, protocol.Spec{}, protocol.Limits{}, protocol.URI{},
+		protocol.Info{}, protocol.Keeper{}, protocol.About{}, protocol.Stats{}, protocol.Spec{}, protocol.Limits{}, protocol.Rlimit{}, protocol.URI{},
 		protocol.FetchRequest{}, protocol.FetchEvent{}, protocol.File{}, protocol.StopRequest{}, protocol.RestartRequest{},
 		protocol.Reload{}, protocol.ExecRequest{}, protocol.ExecEvent{}, protocol.ExecResult{}, protocol.SignalRequest{}, protocol.Status{}, protocol.Exit{}, protocol.Error{},
 	} {

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"tandem/internal/procattr"
 	"tandem/internal/procid"
 	"tandem/processdaemon/protocol"
 )
@@ -91,7 +92,14 @@ func (t *task) exec(ctx context.Context, req *protocol.ExecRequest, started func
 		defer dir.Close()
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
 	}
-	p, err := t.begin(cmd, dir != nil)
+	attrs, err := attrsOf(spec, as)
+	if err != nil {
+		return protocol.ExecResult{}, fail(protocol.CodeInternal, "%v", err)
+	}
+	if attrs.NetNS != nil {
+		defer attrs.NetNS.Close()
+	}
+	p, err := t.begin(cmd, &attrs, dir != nil)
 	if p == nil {
 		return protocol.ExecResult{Code: 126, Output: req.Argv[0] + ": " + err.Error()}, nil
 	}
@@ -123,8 +131,8 @@ func (t *task) exec(ctx context.Context, req *protocol.ExecRequest, started func
 
 // begin starts a command, cloned into the task's control group or moved there;
 // a handle is returned whenever it runs. On a machine that can only move, it runs
-// outside for its first instants.
-func (t *task) begin(cmd *exec.Cmd, cloned bool) (*procid.Process, error) {
+// outside for its first instants, and everywhere without its resource limits.
+func (t *task) begin(cmd *exec.Cmd, attrs *procattr.Attrs, cloned bool) (*procid.Process, error) {
 	var p *procid.Process
 	known := make(chan struct{})
 	defer close(known)
@@ -139,7 +147,7 @@ func (t *task) begin(cmd *exec.Cmd, cloned bool) (*procid.Process, error) {
 	// The child is tracked before a collector may look at it.
 	t.d.kids.fork.RLock()
 	defer t.d.kids.fork.RUnlock()
-	if err := cmd.Start(); err != nil {
+	if err := attrs.Start(cmd.Start); err != nil {
 		return nil, err
 	}
 	pid := cmd.Process.Pid
@@ -150,6 +158,9 @@ func (t *task) begin(cmd *exec.Cmd, cloned bool) (*procid.Process, error) {
 		return nil, err
 	}
 	t.d.kids.track(pid)
+	if err := attrs.Apply(pid); err != nil {
+		return p, err
+	}
 	if cloned {
 		return p, t.group.AddCloned(pid)
 	}

@@ -321,6 +321,7 @@ func validate(s *protocol.Spec) error {
 	if s.StartGrace < 0 {
 		add("startGracePeriod %v: must not be negative", s.StartGrace)
 	}
+	checkAttrs(s, add)
 	for i, e := range s.Env {
 		if name, _, ok := strings.Cut(e, "="); !ok || name == "" || strings.IndexByte(e, 0) >= 0 {
 			add("env[%d]: want NAME=value without zero bytes", i)

@@ -95,13 +95,13 @@ func TestP2UserWithItsGroups(t *testing.T) {
 	}
 }
 
-func TestP3PidFileIsTrimmedAndNamesDoNotMatter(t *testing.T) {
+func TestP3PidFileIsTrimmedAndNamesMayBeScripts(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	// The file has blanks and newlines, and the process is an interpreter whose
 	// script is deleted while it runs.
 	s := spec(d, "a", "./start.sh")
-	s.PidFile = "app.pid"
+	s.PidFile, s.ProcName = "app.pid", "w.sh"
 	write(t, filepath.Join(s.WorkPath, "start.sh"), "#!/bin/sh\n(sh ./w.sh & printf ' %s \\n\\n' $! > app.pid)\nexit 0\n", 0o755)
 	write(t, filepath.Join(s.WorkPath, "w.sh"), "rm w.sh\nwhile :; do sleep 0.05; done\n", 0o755)
 	run(t, d, s)

@@ -72,7 +72,23 @@ func (t *task) run(line, what, key string) (keeper.Entry, error) {
 			f.Close()
 		}
 	}()
+	attrs, err := attrsOf(spec, as)
+	if err != nil {
+		return keeper.Entry{}, err
+	}
+	if attrs.NetNS != nil {
+		defer attrs.NetNS.Close()
+	}
+	s.NoNewPrivs, s.Umask, s.Nice, s.Rlimits, s.NetNS = attrs.NoNewPrivs, attrs.Umask, attrs.Nice, attrs.Rlimits, attrs.NetNS
+	s.OOMScoreAdj = spec.OOMScoreAdj
 	e, err := t.d.parent.spawn(t.ctx, &s)
+	if errors.Is(err, keeper.ErrTooOld) && s.NoNewPrivs && spec.NewPrivileges == "" {
+		// What was asked for by nobody must not keep everything from starting after
+		// an upgrade.
+		t.rec.Notes = append(t.rec.Notes, "new privileges are not denied: "+err.Error())
+		s.NoNewPrivs = false
+		e, err = t.d.parent.spawn(t.ctx, &s)
+	}
 	if errors.Is(err, syscall.ENOEXEC) {
 		// A script without #!: a shell runs it itself, and so do we.
 		s.Argv, s.Path, s.Tag = append([]string{"/bin/sh", s.Path}, argv[1:]...), "/bin/sh", tagShell
@@ -84,7 +100,7 @@ func (t *task) run(line, what, key string) (keeper.Entry, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w: the interpreter that its first line or its ELF header names is not on this agent", err)
 	}
-	if errors.Is(err, fs.ErrPermission) && as.cred != nil {
+	if errors.Is(err, syscall.EACCES) && as.cred != nil {
 		err = fmt.Errorf("%w: user %q may not enter workPath %s or run the file", err, spec.User, spec.WorkPath)
 	}
 	if err == nil {

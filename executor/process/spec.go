@@ -15,9 +15,18 @@ func specOf(t *executor.Task, digests []string) *protocol.Spec {
 		ID: t.ID, Owner: t.Owner, Leased: true, Name: t.Spec.Name, User: p.User,
 		WorkPath: p.WorkPath, PidFile: p.PidFile, ProcName: p.ProcName, StartCmd: p.StartCmd, StopCmd: p.StopCmd,
 		KillCmd: p.KillCmd, ReloadCmd: p.ReloadCmd,
+		NewPrivileges: p.NewPrivileges, Umask: p.Umask, Nice: p.Nice, OOMScoreAdj: p.OOMScoreAdj,
 		StartGrace: time.Duration(p.StartGracePeriodSeconds) * time.Second,
 		Env:        t.Env, Sandbox: t.Sandbox, URIs: urisOf(p),
 		Limits: protocol.Limits{CPUs: t.Spec.Limits.CPUs, MemMB: t.Spec.Limits.MemMB, CPURequest: t.Spec.Requests.CPUs},
+	}
+	for _, text := range p.Ulimits {
+		// One that makes no sense is refused by the daemon, with its name.
+		u, err := api.ParseUlimit(text)
+		if err != nil {
+			u.Name = text
+		}
+		s.Rlimits = append(s.Rlimits, protocol.Rlimit{Name: u.Name, Soft: u.Soft, Hard: u.Hard})
 	}
 	for i := range s.URIs {
 		if i < len(digests) {

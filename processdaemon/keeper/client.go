@@ -21,6 +21,8 @@ type Client struct {
 	c *net.UnixConn
 	// Build is the version of the program that the keeper is.
 	Build string
+	// Version is that of the protocol that both sides speak.
+	Version int
 	// Entries are what the keeper knew when the connection was made.
 	Entries []Entry
 	peer    procid.Identity
@@ -84,7 +86,7 @@ func Dial(ctx context.Context, dir string, patience time.Duration) (*Client, err
 		c.Close()
 		return nil, fmt.Errorf("keeper (pid %d): %w", c.peer.Pid, err)
 	}
-	c.Build, c.Entries = a.Build, a.Entries
+	c.Build, c.Version, c.Entries = a.Build, a.Version, a.Entries
 	return c, nil
 }
 
@@ -218,8 +220,11 @@ func (c *Client) entry(ctx context.Context, r *request) (Entry, bool, error) {
 }
 
 // Spawn starts a process. One that was started under this key before is not
-// started again: existing. The caller keeps the files.
+// started again: existing. The caller keeps the files. ErrTooOld: nothing was done.
 func (c *Client) Spawn(ctx context.Context, s *Spec) (e Entry, existing bool, err error) {
+	if s.needs() > c.Version {
+		return Entry{}, false, ErrTooOld
+	}
 	return c.entry(ctx, &request{Op: opSpawn, Spec: s})
 }
 

@@ -61,9 +61,18 @@ func TestRecordsOfFormat1(t *testing.T) {
 	}
 }
 
-// TestProtocol1 has the recorded conversation with this keeper.
-func TestProtocol1(t *testing.T) {
+// TestProtocols has the recorded conversations with this keeper.
+func TestProtocols(t *testing.T) {
 	t.Parallel()
+	for _, name := range []string{"protocol-1.txt", "protocol-2.txt"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			haveConversation(t, filepath.Join("testdata", name))
+		})
+	}
+}
+
+func haveConversation(t *testing.T, recorded string) {
 	r := newRoom(t, "")
 	d, err := os.Open(r.dir)
 	if err != nil {
@@ -84,7 +93,7 @@ func TestProtocol1(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	text, err := os.ReadFile("testdata/protocol-1.txt")
+	text, err := os.ReadFile(recorded)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+
+	"tandem/internal/procattr"
 )
 
 // Protocol is the version of the protocol that this package speaks. A keeper
@@ -18,9 +20,13 @@ import (
 // of their frame (unix(7), SCM_RIGHTS), in the order that the request names. The
 // daemon sends requests, first of all hello; each gets one answer with its
 // number, not always in order.
-const Protocol = 1
+const Protocol = 2
 
-// The operations of protocol 1.
+// protocolAttrs is the first version in which a Spec has attributes; an older
+// keeper would pass them over.
+const protocolAttrs = 2
+
+// The operations, all of protocol 1.
 const (
 	// opHello: Version is the daemon's highest. Answer: the one to speak, the
 	// keeper's build, and all entries.
@@ -67,6 +73,8 @@ const (
 	fileCgroup fileRole = "cgroup"
 	// fileProcs is a file that takes a process into a control group when its number is written to it.
 	fileProcs fileRole = "procs"
+	// fileNetNS is the network namespace to start in. Since protocol 2.
+	fileNetNS fileRole = "netns"
 )
 
 type answer struct {
@@ -134,6 +142,10 @@ var (
 	// is for the next connection to ask.
 	ErrLost = errors.New("the connection to the keeper broke")
 
+	// ErrTooOld says that the keeper comes from an earlier release and cannot give
+	// a process what is asked for.
+	ErrTooOld = errors.New("the keeper that runs comes from an earlier release, which lacks this; it is replaced once it has no process")
+
 	errUnknown = &fault{Code: codeUnknown, Text: "unknown key"}
 )
 
@@ -151,6 +163,11 @@ type Spec struct {
 	Tag string `json:"tag,omitempty"`
 	// OOMScoreAdj is as proc_pid_oom_score_adj(5) describes.
 	OOMScoreAdj int `json:"oomScoreAdj,omitempty"`
+	// These, and NetNS, are as package procattr has them. Since protocol 2.
+	NoNewPrivs bool              `json:"noNewPrivs,omitempty"`
+	Umask      *int              `json:"umask,omitempty"`
+	Nice       *int              `json:"nice,omitempty"`
+	Rlimits    []procattr.Rlimit `json:"rlimits,omitempty"`
 
 	// Stdout and Stderr must be open for writing.
 	Stdout *os.File `json:"-"`
@@ -159,6 +176,20 @@ type Spec struct {
 	Cgroup *os.File `json:"-"`
 	// Procs are the cgroup.procs files of further groups.
 	Procs []*os.File `json:"-"`
+	// NetNS is the network namespace to start in, or nil for the keeper's.
+	NetNS *os.File `json:"-"`
+}
+
+func (s *Spec) attrs() *procattr.Attrs {
+	return &procattr.Attrs{NoNewPrivs: s.NoNewPrivs, Umask: s.Umask, Nice: s.Nice, Rlimits: s.Rlimits, NetNS: s.NetNS}
+}
+
+// needs is the lowest version of the protocol that has all of a spec.
+func (s *Spec) needs() int {
+	if s.NoNewPrivs || s.Umask != nil || s.Nice != nil || len(s.Rlimits) > 0 || s.NetNS != nil {
+		return protocolAttrs
+	}
+	return 1
 }
 
 // Credential is a user with its groups, by number.
@@ -186,6 +217,7 @@ func (r *request) attach() ([]*os.File, error) {
 	for _, f := range s.Procs {
 		add(fileProcs, f)
 	}
+	add(fileNetNS, s.NetNS)
 	if len(files) > maxFiles {
 		return nil, fmt.Errorf("%d files in one request, %d at most", len(files), maxFiles)
 	}
@@ -208,6 +240,8 @@ func (r *request) detach() error {
 			s.Cgroup = f
 		case fileProcs:
 			s.Procs = append(s.Procs, f)
+		case fileNetNS:
+			s.NetNS = f
 		default:
 			return &fault{Code: codeInvalid, Text: fmt.Sprintf("file of kind %q: this keeper is too old for it", r.Files[i])}
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
 	"syscall"
 
@@ -44,14 +43,16 @@ func (k *Keeper) conclude(j *job, e *Entry, err error) *answer {
 }
 
 // start starts a process, held if that is permitted here.
-func (k *Keeper) start(s *Spec) (*Entry, error) {
-	// Who traces a process is a thread, not a program (ptrace(2)).
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	e, err := k.try(s, true)
-	if errors.Is(err, errUntraced) {
-		e, err = k.try(s, false)
-	}
+func (k *Keeper) start(s *Spec) (e *Entry, err error) {
+	// Who traces a process is a thread, not a program (ptrace(2)), so all of it
+	// happens on the one.
+	err = s.attrs().Start(func() (err error) {
+		e, err = k.try(s, true)
+		if errors.Is(err, errUntraced) {
+			e, err = k.try(s, false)
+		}
+		return err
+	})
 	return e, err
 }
 
@@ -126,6 +127,9 @@ func (k *Keeper) settle(s *Spec, pid, pidfd int, held bool) (*Entry, error) {
 		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
 			return nil, fmt.Errorf("set oom_score_adj: %w", err)
 		}
+	}
+	if err := s.attrs().Apply(pid); err != nil {
+		return nil, err
 	}
 	e := &Entry{Key: s.Key, ID: id, Tag: s.Tag}
 	if err := k.store.create(e); err != nil {

@@ -133,6 +133,36 @@ type Spec struct {
 	Sandbox string `json:"sandbox"`
 	URIs    []URI  `json:"uris,omitempty"`
 	Limits  Limits `json:"limits"`
+	// NewPrivileges is NewPrivilegesDeny (no_new_privs, see prctl(2)), NewPrivilegesAllow,
+	// or empty: denied unless the user is root.
+	NewPrivileges string `json:"newPrivileges,omitempty"`
+	// Umask is octal; empty is 022.
+	Umask string `json:"umask,omitempty"`
+	// Nice is -20 to 19, see nice(2).
+	Nice int `json:"nice,omitempty"`
+	// OOMScoreAdj is -1000 to 1000, see proc_pid_oom_score_adj(5).
+	OOMScoreAdj int      `json:"oomScoreAdj,omitempty"`
+	Rlimits     []Rlimit `json:"rlimits,omitempty"`
+	// NetNS is the file of the network namespace to run in, such as /run/netns/NAME
+	// or /proc/PID/ns/net; empty is the agent's.
+	NetNS string `json:"netNS,omitempty"`
+	// NetNSInode is its inode number, so that no other namespace is taken for it; 0: not looked at.
+	NetNSInode uint64 `json:"netNSInode,omitempty"`
+}
+
+// What NewPrivileges may be.
+const (
+	NewPrivilegesAllow = "allow"
+	NewPrivilegesDeny  = "deny"
+)
+
+// Rlimit is a limit of each process, see getrlimit(2).
+type Rlimit struct {
+	// Name is nofile, nproc, core, ...: RLIMIT_ names in lower case.
+	Name string `json:"name"`
+	// Soft and Hard are in the resource's unit; -1 is none.
+	Soft int64 `json:"soft"`
+	Hard int64 `json:"hard"`
 }
 
 // Limits of a task; zero means none.
