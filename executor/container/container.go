@@ -60,7 +60,8 @@ type Options struct {
 	// own socket: sockets whose users are root on the agent, the data directory.
 	Deny []string
 	// ExitPatience is how long to wait for an engine that does not answer when a
-	// container has ended; after that its exit code counts as unknown. 0 means 10 s.
+	// container has ended; after that its exit code counts as unknown. 0 means 30 s,
+	// in which an engine may be started anew.
 	ExitPatience time.Duration
 	// Policy is what the operator allows; nil means policy.Default.
 	Policy *policy.Policy
@@ -146,6 +147,9 @@ type run struct {
 	// was written is in the sandbox.
 	settled chan struct{}
 	copied  chan struct{}
+	// signalled is set once the task was sent a signal from here, stopped once it
+	// was told to end from here; both are guarded by Runtime.mu.
+	signalled, stopped bool
 	// stopFollowing ends a stream that follows the output, stopCopying all copying.
 	stopFollowing, stopCopying context.CancelFunc
 }
@@ -163,7 +167,7 @@ func New(opt Options) (*Runtime, error) {
 		opt.PublishAddress = "0.0.0.0"
 	}
 	if opt.ExitPatience == 0 {
-		opt.ExitPatience = 10 * time.Second
+		opt.ExitPatience = 30 * time.Second
 	}
 	if opt.pullPause == 0 {
 		opt.pullPause = pullPause

@@ -12,12 +12,18 @@ import (
 
 	dcontainer "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/client"
 
 	"tandem/executor"
 )
 
 // containersOf lists what the engine holds for an owner.
 func containersOf(t *testing.T, owner string) []dcontainer.Summary {
+	t.Helper()
+	return listOf(t, docker, owner)
+}
+
+func listOf(t *testing.T, docker *client.Client, owner string) []dcontainer.Summary {
 	t.Helper()
 	list, err := docker.ContainerList(context.Background(), dcontainer.ListOptions{All: true,
 		Filters: filters.NewArgs(filters.Arg("label", labelOwner+"="+owner))})
@@ -29,7 +35,7 @@ func containersOf(t *testing.T, owner string) []dcontainer.Summary {
 
 func (f *fixture) containers() []dcontainer.Summary {
 	f.t.Helper()
-	return containersOf(f.t, f.owner.Name())
+	return listOf(f.t, f.docker, f.owner.Name())
 }
 
 // TestE1ExitCodeZeroIsKnown: an exit with 0 is an end like any other, and its code arrives.

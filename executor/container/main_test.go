@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	var err error
 	docker, err = client.NewClientWithOpts(client.WithHost(client.DefaultDockerHost), client.WithAPIVersionNegotiation())
 	if err == nil {
-		err = importImage(ctx)
+		err = importImage(ctx, docker)
 	}
 	if err != nil {
 		noEngine = err.Error()
@@ -70,7 +70,7 @@ func TestMain(m *testing.M) {
 }
 
 // importImage makes an image of busybox and a user, without any registry.
-func importImage(ctx context.Context) error {
+func importImage(ctx context.Context, docker *client.Client) error {
 	busybox := ""
 	for _, p := range []string{"/bin/busybox", "/usr/bin/busybox"} {
 		if _, err := os.Stat(p); err == nil {
@@ -123,7 +123,10 @@ type fixture struct {
 	journal *journal.Journal
 	owner   *journal.Owner
 	dir     string
-	n       int
+	// docker looks at the engine that the runtime uses, whose address is host.
+	docker *client.Client
+	host   string
+	n      int
 	mutex   sync.Mutex // for tests that make tasks in several goroutines
 }
 
@@ -132,7 +135,7 @@ func newFixture(t *testing.T, change ...func(*Options)) *fixture {
 	if noEngine != "" {
 		t.Skip("no Docker Engine: ", noEngine)
 	}
-	f := &fixture{t: t, dir: t.TempDir()}
+	f := &fixture{t: t, dir: t.TempDir(), docker: docker}
 	var err error
 	if f.journal, err = journal.Open(filepath.Join(f.dir, "journal")); err != nil {
 		t.Fatal(err)
@@ -157,7 +160,7 @@ func newFixture(t *testing.T, change ...func(*Options)) *fixture {
 		}
 		for _, rec := range recs {
 			rec.Created = time.Time{}
-			if err := NewCleaner("")(ctx, rec); err != nil {
+			if err := NewCleaner(f.host)(ctx, rec); err != nil {
 				t.Error(err)
 			}
 			if err := f.owner.Delete(rec.Kind, rec.ID); err != nil {

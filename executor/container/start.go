@@ -257,7 +257,7 @@ func (r *Runtime) awaitExit(t *task, id string, n *run) (executor.Exit, bool) {
 	}
 	at := time.Now()
 	for {
-		exit, err := r.askExit(ctx, id, pid)
+		exit, err := r.askExit(ctx, id, n, pid)
 		if err == nil {
 			if pid == 0 {
 				close(n.ended)
@@ -272,26 +272,32 @@ func (r *Runtime) awaitExit(t *task, id string, n *run) (executor.Exit, bool) {
 		if r.ctx.Err() != nil {
 			return executor.Exit{}, false
 		}
-		return executor.Exit{At: at, Message: fmt.Sprintf("the container has ended; its exit code is unknown, because the engine did not tell it within %v: %v", r.opt.ExitPatience, err)}, true
+		return r.unknown(at, err), true
 	}
 }
 
 // askExit asks the engine how a container ended, waiting until it has. pid is
 // the process that is known to have ended, 0 when that is not known. An error
 // means that the engine could not be asked.
-func (r *Runtime) askExit(ctx context.Context, id string, pid int) (executor.Exit, error) {
+func (r *Runtime) askExit(ctx context.Context, id string, n *run, pid int) (executor.Exit, error) {
 	const removed = "the container was removed by somebody else"
-	code, err := r.engine.Wait(ctx, id)
+	most := askPatience
+	if pid == 0 {
+		most = time.Minute // it runs on; a connection that nobody serves any more is not waited at for ever
+	}
+	code, err := r.engine.Wait(ctx, id, most)
 	if engine.IsNotFound(err) {
 		return executor.Exit{At: time.Now(), Message: removed}, nil
 	}
 	if err != nil {
 		return executor.Exit{}, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
 	c, err := r.engine.Inspect(ctx, id)
 	switch {
 	case engine.IsNotFound(err):
-		return exited(executor.Exit{Known: true, Code: code, At: time.Now(), Message: removed}), nil
+		c = &engine.Container{State: engine.State{ExitCode: code, FinishedAt: time.Now(), Error: removed}}
 	case err != nil:
 		return executor.Exit{}, err
 	case c.State.Running && c.State.Pid == pid:
@@ -303,6 +309,15 @@ func (r *Runtime) askExit(ctx context.Context, id string, pid int) (executor.Exi
 			return executor.Exit{}, err
 		}
 		return executor.Exit{At: time.Now(), Message: "the container was restarted from outside"}, nil
+	}
+	if c.State.ExitCode == 0 {
+		doubt, err := r.confirm(ctx, id, n, c.State)
+		if err != nil {
+			return executor.Exit{}, err
+		}
+		if doubt != "" {
+			return executor.Exit{At: time.Now(), Message: doubt}, nil
+		}
 	}
 	return exited(executor.Exit{Known: true, Code: c.State.ExitCode, OOMKilled: c.State.OOMKilled,
 		At: c.State.FinishedAt, Message: c.State.Error}), nil

@@ -30,6 +30,9 @@ func (r *Runtime) Signal(ctx context.Context, taskID string, sig os.Signal) erro
 	if t != nil {
 		id, n = t.containerID, t.run
 	}
+	if n != nil {
+		n.signalled = true
+	}
 	r.mu.Unlock()
 	if n == nil {
 		return fmt.Errorf("task %q is not running", taskID)
@@ -90,6 +93,9 @@ func (r *Runtime) Stop(ctx context.Context, taskID string, grace time.Duration) 
 	if over(n.ended) {
 		return nil
 	}
+	r.mu.Lock()
+	n.stopped = true
+	r.mu.Unlock()
 	if grace > 0 {
 		if err := r.signal(ctx, id, n, n.stopSignal, signalNumber(n.stopSignal)); err != nil {
 			r.log.Warn("stop signal not delivered", "task", taskID, "err", err)

@@ -13,48 +13,43 @@ import (
 	"time"
 )
 
-// The deadlines of the calls. Creating and starting wait for storage and network
-// set-up on a busy machine; looking and signalling should be quick.
-const (
-	slow  = 90 * time.Second
-	quick = 15 * time.Second
-)
-
 // Create makes a container and returns its id.
 func (c *Client) Create(ctx context.Context, name string, s *Spec) (string, error) {
 	var out struct {
 		ID string `json:"Id"`
 	}
 	err := c.do(ctx, request{op: "create container " + name, method: http.MethodPost, path: "/containers/create",
-		query: url.Values{"name": {name}}, body: s, timeout: slow}, &out)
+		query: url.Values{"name": {name}}, body: s, timeout: c.slow}, &out)
 	return out.ID, err
 }
 
 // Start starts a container; one that runs already is no error.
 func (c *Client) Start(ctx context.Context, id string) error {
 	return c.do(ctx, request{op: "start container " + short(id), method: http.MethodPost,
-		path: "/containers/" + id + "/start", timeout: slow}, nil)
+		path: "/containers/" + id + "/start", timeout: c.slow}, nil)
 }
 
 // Inspect describes a container, by id or name.
 func (c *Client) Inspect(ctx context.Context, id string) (*Container, error) {
 	var out Container
 	err := c.do(ctx, request{op: "inspect container " + short(id), method: http.MethodGet,
-		path: "/containers/" + id + "/json", timeout: quick}, &out)
+		path: "/containers/" + id + "/json", timeout: c.quick}, &out)
 	if err != nil {
 		return nil, err
 	}
 	return &out, nil
 }
 
-// Wait returns when the container does not run (any more). It has no deadline but the context's.
-func (c *Client) Wait(ctx context.Context, id string) (exitCode int, err error) {
+// Wait returns when the container does not run (any more), or with an
+// UnreachableError after the time most: the connection may be one at whose other
+// end nobody is left.
+func (c *Client) Wait(ctx context.Context, id string, most time.Duration) (exitCode int, err error) {
 	var out struct {
 		StatusCode int
 		Error      *struct{ Message string }
 	}
 	err = c.do(ctx, request{op: "wait for container " + short(id), method: http.MethodPost,
-		path: "/containers/" + id + "/wait", query: url.Values{"condition": {"not-running"}}}, &out)
+		path: "/containers/" + id + "/wait", query: url.Values{"condition": {"not-running"}}, timeout: most}, &out)
 	if err == nil && out.Error != nil && out.Error.Message != "" {
 		err = fmt.Errorf("wait for container %s: %s", short(id), out.Error.Message)
 	}
@@ -64,19 +59,19 @@ func (c *Client) Wait(ctx context.Context, id string) (exitCode int, err error) 
 // Kill sends a signal, by name or number.
 func (c *Client) Kill(ctx context.Context, id, signal string) error {
 	return c.do(ctx, request{op: "signal " + signal + " to container " + short(id), method: http.MethodPost,
-		path: "/containers/" + id + "/kill", query: url.Values{"signal": {signal}}, timeout: quick}, nil)
+		path: "/containers/" + id + "/kill", query: url.Values{"signal": {signal}}, timeout: c.quick}, nil)
 }
 
 // Update changes the resources of a container; what is 0 stays as it is.
 func (c *Client) Update(ctx context.Context, id string, r Resources) error {
 	return c.do(ctx, request{op: "update container " + short(id), method: http.MethodPost,
-		path: "/containers/" + id + "/update", body: r, timeout: quick}, nil)
+		path: "/containers/" + id + "/update", body: r, timeout: c.quick}, nil)
 }
 
 // Remove kills a container if it runs, and deletes it with its anonymous volumes.
 func (c *Client) Remove(ctx context.Context, id string) error {
 	return c.do(ctx, request{op: "remove container " + short(id), method: http.MethodDelete,
-		path: "/containers/" + id, query: url.Values{"force": {"1"}, "v": {"1"}}, timeout: slow}, nil)
+		path: "/containers/" + id, query: url.Values{"force": {"1"}, "v": {"1"}}, timeout: c.slow}, nil)
 }
 
 // List returns the containers that carry all these labels, running or not.
@@ -91,7 +86,7 @@ func (c *Client) List(ctx context.Context, labels map[string]string) ([]Summary,
 	}
 	var out []Summary
 	err = c.do(ctx, request{op: "list containers", method: http.MethodGet, path: "/containers/json",
-		query: url.Values{"all": {"1"}, "filters": {string(filter)}}, timeout: quick}, &out)
+		query: url.Values{"all": {"1"}, "filters": {string(filter)}}, timeout: c.quick}, &out)
 	return out, err
 }
 
@@ -104,9 +99,9 @@ func (c *Client) Logs(ctx context.Context, id string, since time.Time, follow bo
 		q.Set("follow", "1")
 	}
 	if !since.IsZero() {
-		q.Set("since", fmt.Sprintf("%d.%09d", since.Unix(), since.Nanosecond()))
+		q.Set("since", stamp(since))
 	}
-	resp, err := c.open(ctx, request{op: "logs of container " + short(id), method: http.MethodGet,
+	resp, err := c.stream(ctx, request{op: "logs of container " + short(id), method: http.MethodGet,
 		path: "/containers/" + id + "/logs", query: q})
 	if err != nil {
 		return nil, err
@@ -116,7 +111,7 @@ func (c *Client) Logs(ctx context.Context, id string, since time.Time, follow bo
 
 // LastLog returns the last entry of a container's log, framed and without time stamp.
 func (c *Client) LastLog(ctx context.Context, id string) (io.ReadCloser, error) {
-	resp, err := c.open(ctx, request{op: "logs of container " + short(id), method: http.MethodGet,
+	resp, err := c.stream(ctx, request{op: "logs of container " + short(id), method: http.MethodGet,
 		path: "/containers/" + id + "/logs", query: url.Values{"stdout": {"1"}, "stderr": {"1"}, "tail": {"1"}}})
 	if err != nil {
 		return nil, err
@@ -128,7 +123,7 @@ func (c *Client) LastLog(ctx context.Context, id string) (io.ReadCloser, error) 
 // without time stamps. The container waits for a reader that falls behind. The
 // context is for the attaching only: the stream lives until it is closed.
 func (c *Client) Attach(ctx context.Context, id string) (io.ReadCloser, error) {
-	resp, err := c.open(ctx, request{op: "attach to container " + short(id), method: http.MethodPost,
+	resp, err := c.stream(ctx, request{op: "attach to container " + short(id), method: http.MethodPost,
 		path: "/containers/" + id + "/attach", query: url.Values{"stream": {"1"}, "stdout": {"1"}, "stderr": {"1"}},
 		header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {"tcp"}}})
 	if err != nil {
@@ -143,7 +138,7 @@ func (c *Client) Attach(ctx context.Context, id string) (io.ReadCloser, error) {
 
 // GetArchive returns a file of the container as a tar stream, for the caller to close.
 func (c *Client) GetArchive(ctx context.Context, id, path string) (io.ReadCloser, error) {
-	resp, err := c.open(ctx, request{op: "read " + path + " in container " + short(id), method: http.MethodGet,
+	resp, err := c.stream(ctx, request{op: "read " + path + " in container " + short(id), method: http.MethodGet,
 		path: "/containers/" + id + "/archive", query: url.Values{"path": {path}}})
 	if err != nil {
 		return nil, err
@@ -155,7 +150,7 @@ func (c *Client) GetArchive(ctx context.Context, id, path string) (io.ReadCloser
 func (c *Client) Image(ctx context.Context, ref string) (*Image, error) {
 	var out Image
 	err := c.do(ctx, request{op: "inspect image " + ref, method: http.MethodGet,
-		path: "/images/" + ref + "/json", timeout: quick}, &out)
+		path: "/images/" + ref + "/json", timeout: c.quick}, &out)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +161,7 @@ func (c *Client) Image(ctx context.Context, ref string) (*Image, error) {
 func (c *Client) Import(ctx context.Context, name string, layer io.Reader) error {
 	repo, tag, _ := strings.Cut(name, ":")
 	return c.do(ctx, request{op: "import image " + name, method: http.MethodPost, path: "/images/create",
-		query: url.Values{"fromSrc": {"-"}, "repo": {repo}, "tag": {tag}}, body: layer, timeout: slow}, nil)
+		query: url.Values{"fromSrc": {"-"}, "repo": {repo}, "tag": {tag}}, body: layer, timeout: c.slow}, nil)
 }
 
 // Pull fetches an image; tag may be a digest. auth is the value of the header

@@ -37,11 +37,21 @@ const (
 	newest = 51
 )
 
+// The deadlines of the calls. Creating and starting wait for storage and network
+// set-up on a busy machine; looking and signalling should be quick, and so should
+// the beginning of a stream. A stream itself lives as long as its caller wants.
+const (
+	slow  = 90 * time.Second
+	quick = 15 * time.Second
+)
+
 // Client talks to one engine. It may be used by several goroutines.
 type Client struct {
 	host string
 	path string
 	http *http.Client
+	// slow and quick are the deadlines; tests have shorter ones.
+	slow, quick time.Duration
 	// minor is the agreed version 1.<minor>; 0 before the first call.
 	minor atomic.Int32
 }
@@ -55,7 +65,7 @@ func New(host string) (*Client, error) {
 	if !ok || !strings.HasPrefix(path, "/") {
 		return nil, fmt.Errorf("docker host %q: only the socket of an engine on this machine can be used; give it as unix:///path/to/docker.sock", host)
 	}
-	c := &Client{host: host, path: path}
+	c := &Client{host: host, path: path, slow: slow, quick: quick}
 	dialer := net.Dialer{Timeout: 5 * time.Second}
 	c.http = &http.Client{Transport: calls.Transport("engine", &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -176,6 +186,40 @@ func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 	return c.send(ctx, r, "/v1."+strconv.Itoa(int(minor)))
 }
 
+// stream is open for an answer that goes on as long as its reader wants: only its
+// beginning has a deadline. After a connection was handed over the context means
+// nothing for it any more.
+func (c *Client) stream(ctx context.Context, r request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(c.quick, func() { cancel(context.DeadlineExceeded) })
+	resp, err := c.open(ctx, r)
+	late.Stop()
+	switch {
+	case err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded):
+		err = &UnreachableError{Op: r.op, Host: c.host, Err: context.DeadlineExceeded}
+		fallthrough
+	case err != nil:
+		cancel(nil)
+		return nil, err
+	case resp.StatusCode == http.StatusSwitchingProtocols:
+		cancel(nil)
+	default:
+		resp.Body = &cancelled{resp.Body, func() { cancel(nil) }}
+	}
+	return resp, nil
+}
+
+// cancelled ends a stream's context when the stream is closed.
+type cancelled struct {
+	io.ReadCloser
+	cancel func()
+}
+
+func (s *cancelled) Close() error {
+	defer s.cancel()
+	return s.ReadCloser.Close()
+}
+
 func (c *Client) send(ctx context.Context, r request, prefix string) (*http.Response, error) {
 	u := url.URL{Scheme: "http", Host: "docker", Path: prefix + r.path, RawQuery: r.query.Encode()}
 	contentType := ""
@@ -235,7 +279,7 @@ func (c *Client) version(ctx context.Context) (int32, error) {
 	if v := c.minor.Load(); v != 0 {
 		return v, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, c.quick)
 	defer cancel()
 	resp, err := c.send(ctx, request{op: "ping", method: http.MethodGet, path: "/_ping"}, "")
 	if err != nil {

@@ -36,7 +36,7 @@ func (c *Client) CreateExec(ctx context.Context, containerID string, s *ExecSpec
 		ID string `json:"Id"`
 	}
 	err := c.do(ctx, request{op: "prepare a command in container " + short(containerID), method: http.MethodPost,
-		path: "/containers/" + containerID + "/exec", body: s, timeout: quick}, &out)
+		path: "/containers/" + containerID + "/exec", body: s, timeout: c.quick}, &out)
 	return out.ID, err
 }
 
@@ -44,7 +44,7 @@ func (c *Client) CreateExec(ctx context.Context, containerID string, s *ExecSpec
 // engine's stream of frames, for the caller to close; the stream ends with the
 // command. It cannot be started twice.
 func (c *Client) StartExec(ctx context.Context, execID string) (io.ReadCloser, error) {
-	resp, err := c.open(ctx, request{op: "run a command in a container", method: http.MethodPost,
+	resp, err := c.stream(ctx, request{op: "run a command in a container", method: http.MethodPost,
 		path: "/exec/" + execID + "/start", body: struct{ Detach, Tty bool }{}})
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ type Duplex interface {
 // frames. The context is for the start only.
 func (c *Client) AttachExec(ctx context.Context, execID string, tty bool) (Duplex, error) {
 	const op = "run a command in a container"
-	resp, err := c.open(ctx, request{op: op, method: http.MethodPost,
+	resp, err := c.stream(ctx, request{op: op, method: http.MethodPost,
 		path: "/exec/" + execID + "/start", body: struct{ Detach, Tty bool }{Tty: tty},
 		header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {"tcp"}}})
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *Client) AttachExec(ctx context.Context, execID string, tty bool) (Duple
 
 // ResizeExec sets the size of a running command's terminal.
 func (c *Client) ResizeExec(ctx context.Context, execID string, width, height uint16) error {
-	return c.do(ctx, request{op: "set the size of a terminal", method: http.MethodPost, path: "/exec/" + execID + "/resize", timeout: quick,
+	return c.do(ctx, request{op: "set the size of a terminal", method: http.MethodPost, path: "/exec/" + execID + "/resize", timeout: c.quick,
 		query: url.Values{"w": {strconv.Itoa(int(width))}, "h": {strconv.Itoa(int(height))}}}, nil)
 }
 
@@ -88,7 +88,7 @@ func (c *Client) ResizeExec(ctx context.Context, execID string, width, height ui
 func (c *Client) InspectExec(ctx context.Context, execID string) (*Exec, error) {
 	var out Exec
 	err := c.do(ctx, request{op: "look at a command in a container", method: http.MethodGet,
-		path: "/exec/" + execID + "/json", timeout: quick}, &out)
+		path: "/exec/" + execID + "/json", timeout: c.quick}, &out)
 	if err != nil {
 		return nil, err
 	}
