@@ -127,7 +127,7 @@ type fixture struct {
 	docker *client.Client
 	host   string
 	n      int
-	mutex   sync.Mutex // for tests that make tasks in several goroutines
+	mutex  sync.Mutex // for tests that make tasks in several goroutines
 }
 
 func newFixture(t *testing.T, change ...func(*Options)) *fixture {
