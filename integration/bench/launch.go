@@ -182,9 +182,14 @@ func (r *running) stop() error {
 	return r.cmd.Wait()
 }
 
+// kill ends an executor after an error. It is asked first, so that nothing stays
+// of what it runs.
 func (r *running) kill() error {
-	r.cmd.Process.Kill() //nolint:errcheck // it may have ended
-	r.cmd.Wait()         //nolint:errcheck // killed, so it fails
+	const patience = 20 * time.Second
+	late := time.AfterFunc(patience, func() { r.cmd.Process.Kill() }) //nolint:errcheck // it may have ended
+	defer late.Stop()
+	r.cmd.Process.Signal(syscall.SIGTERM) //nolint:errcheck // as above
+	r.cmd.Wait()                          //nolint:errcheck // asked to end, so it may fail
 	return nil
 }
 
