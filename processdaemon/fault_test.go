@@ -76,7 +76,13 @@ type proc struct {
 
 func newProc(t testing.TB) *proc {
 	t.Helper()
-	p := &proc{t: t, dir: publicTemp(t)}
+	return newProcIn(t, publicTemp(t))
+}
+
+// newProcIn is newProc in a directory that the test has prepared.
+func newProcIn(t testing.TB, dir string) *proc {
+	t.Helper()
+	p := &proc{t: t, dir: dir}
 	p.c = client.New(filepath.Join(p.dir, "sock"))
 	t.Cleanup(func() {
 		defer p.c.Close()

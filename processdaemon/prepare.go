@@ -23,6 +23,9 @@ func (d *Daemon) prepare(ctx context.Context, spec *protocol.Spec, progress func
 	if as.cred != nil {
 		owner = fetch.Owner{UID: as.uid, GID: as.gid}
 	}
+	if d.fetcher == nil && len(spec.URIs) > 0 {
+		return errNoCache
+	}
 	for i, u := range spec.URIs {
 		if err := d.fetcher.Provide(ctx, u, owner, progress); err != nil {
 			return fmt.Errorf("uris[%d]: %w", i, err)
@@ -31,9 +34,15 @@ func (d *Daemon) prepare(ctx context.Context, spec *protocol.Spec, progress func
 	return nil
 }
 
+// errNoCache says that the daemon started without its cache; Info tells why.
+var errNoCache = fail(protocol.CodeInternal, "the process daemon cannot use its cache; mend its data directory and restart it")
+
 // Fetch brings what the URIs name into the cache, without putting it in place.
 // It returns the digests in the order of the URIs.
 func (d *Daemon) Fetch(ctx context.Context, uris []protocol.URI, progress func(string)) ([]string, error) {
+	if d.fetcher == nil {
+		return nil, errNoCache
+	}
 	out := make([]string, len(uris))
 	for i, u := range uris {
 		if u.OutputDir == "" {

@@ -80,6 +80,8 @@ type Daemon struct {
 	parent  *parent
 	rotator *rotator
 	feed    feed
+	// troubles are what was damaged or cannot be used, for Info; New alone adds to them.
+	troubles []string
 
 	ctx    context.Context //nolint:containedctx // the daemon's own life, which Close ends
 	cancel context.CancelFunc
@@ -116,7 +118,7 @@ func New(opts Options) (*Daemon, error) {
 	if d.boot, err = procid.BootID(); err != nil {
 		return nil, err
 	}
-	d.store = &store{dir: filepath.Join(dataDir, "processd"), log: d.log}
+	d.store = &store{dir: filepath.Join(dataDir, "processd"), trouble: d.trouble}
 	if err := d.openDirs(dataDir); err != nil {
 		d.lock.Release()
 		return nil, err
@@ -138,21 +140,21 @@ func New(opts Options) (*Daemon, error) {
 	d.wg.Go(func() { d.rotator.run(d.ctx) })
 	if _, err := d.parent.client(d.ctx); err != nil {
 		// What runs is looked after all the same; each start tries again.
-		d.log.Error("no process can be started", "err", err)
+		d.trouble("no process can be started", err)
 	}
-	if err := d.recover(); err != nil {
-		d.cancel()
-		d.wg.Wait()
-		d.parent.close()
-		d.lock.Release()
-		return nil, err
+	d.recover()
+	if d.journal != nil {
+		d.wg.Go(func() { d.reapLoop(d.ctx) })
 	}
-	d.wg.Go(func() { d.reapLoop(d.ctx) })
 	d.log.Info("process daemon is up", "tracking", d.tree.String(), "data", dataDir, "workspace", opts.Workspace)
 	return d, nil
 }
 
+// openDirs makes and opens the directories. Of a data directory that has served a
+// daemon before, nothing but another daemon on it is a reason not to start: what runs is to be
+// looked after on a full or read-only disk, too.
 func (d *Daemon) openDirs(dataDir string) error {
+	served := isDir(d.store.dir)
 	// Tasks of other users work below the data directory, so it can be entered;
 	// what is private in it is closed by itself.
 	err := atomicfile.MkdirAll(dataDir, 0o755)
@@ -169,15 +171,24 @@ func (d *Daemon) openDirs(dataDir string) error {
 	if err != nil {
 		return fmt.Errorf("data directory: %w; choose one that is writable", err)
 	}
+	need := func(what string, err error) error {
+		if err != nil && served {
+			d.trouble(what, err)
+			return nil
+		}
+		return err
+	}
 	for _, dir := range []string{d.workBase(), d.runBase()} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := need("the workspace cannot be used", os.MkdirAll(dir, 0o755)); err != nil {
 			return fmt.Errorf("workspace: %w; choose one that is writable", err)
 		}
 	}
-	if d.journal, err = journal.Open(filepath.Join(dataDir, "journal")); err != nil {
+	d.journal, err = journal.Open(filepath.Join(dataDir, "journal"))
+	if err := need("what dead executors leave is not removed until the daemon is restarted", err); err != nil {
 		return err
 	}
-	if d.fetcher, err = fetch.New(filepath.Join(d.store.dir, "cache"), d.opts.Fetch); err != nil {
+	d.fetcher, err = fetch.New(filepath.Join(d.store.dir, "cache"), d.opts.Fetch)
+	if err := need("nothing can be fetched until the daemon is restarted", err); err != nil {
 		return err
 	}
 	// The subtree is the data directory's own, so that daemons side by side
@@ -191,6 +202,17 @@ func (d *Daemon) openDirs(dataDir string) error {
 	return nil
 }
 
+// trouble tells, in the log and in Info, what was damaged or cannot be used.
+func (d *Daemon) trouble(what string, err error) {
+	d.log.Error(what, "err", err)
+	d.troubles = append(d.troubles, fmt.Sprintf("%s: %v", what, err))
+}
+
+func isDir(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir()
+}
+
 func (d *Daemon) workBase() string { return filepath.Join(d.opts.Workspace, "work_dir") }
 func (d *Daemon) runBase() string  { return filepath.Join(d.opts.Workspace, "run_dir") }
 
@@ -198,7 +220,7 @@ func (d *Daemon) runBase() string  { return filepath.Join(d.opts.Workspace, "run
 func (d *Daemon) Info() protocol.Info {
 	return protocol.Info{
 		Version: d.opts.Version, API: protocol.Version, WorkBaseDir: d.workBase(), RunBaseDir: d.runBase(),
-		Tracking: d.tree.String(), Pid: os.Getpid(), Keeper: d.parent.info(),
+		Tracking: d.tree.String(), Pid: os.Getpid(), Keeper: d.parent.info(), Troubles: d.troubles,
 	}
 }
 

@@ -6,16 +6,14 @@ import (
 	"strings"
 	"time"
 
+	"tandem/internal/cgroup"
 	"tandem/processdaemon/keeper"
 	"tandem/processdaemon/protocol"
 )
 
 // recover takes up what an earlier daemon left.
-func (d *Daemon) recover() error {
-	recs, err := d.store.load()
-	if err != nil {
-		return err
-	}
+func (d *Daemon) recover() {
+	recs, complete := d.store.load()
 	known := map[string]bool{}
 	for _, r := range recs {
 		known[shortHash(r.Spec.ID)] = true
@@ -23,7 +21,8 @@ func (d *Daemon) recover() error {
 			afterReboot(r, d.boot)
 			d.endBeforeReboot(r)
 			if err := d.store.save(r, false); err != nil {
-				return err
+				// The next daemon resolves it in the same way.
+				d.log.Error("the record cannot be written", "task", r.Spec.ID, "err", err)
 			}
 		}
 		t := d.newTask(r)
@@ -31,33 +30,63 @@ func (d *Daemon) recover() error {
 		d.log.Info("task taken up", "task", r.Spec.ID, "state", r.State)
 		t.resume()
 	}
+	if !complete {
+		// What no record seems to name may have one.
+		return
+	}
 	d.forgetUnknown(known)
+	for _, g := range d.unknownGroups(known) {
+		// The record was removed or unreadable: nothing will ever ask for these processes again.
+		d.wg.Go(func() { d.endGroup(g) })
+	}
+}
+
+// unknownGroups are the control groups that no record names. Without control groups they
+// are the sessions of what the keeper started for nobody that is known.
+func (d *Daemon) unknownGroups(known map[string]bool) (unknown []*cgroup.Group) {
 	groups, err := d.tree.Groups()
 	if err != nil {
 		d.log.Warn("control groups without a task cannot be looked for", "err", err)
 	}
 	for _, name := range groups {
-		if known[name] {
-			continue
+		if !known[name] {
+			d.log.Warn("killing a control group that no record names", "group", name)
+			unknown = append(unknown, d.tree.Group(name))
 		}
-		// The record was removed or unreadable: nothing will ever ask for these processes again.
-		d.log.Warn("killing a control group that no record names", "group", name)
-		g := d.tree.Group(name)
-		d.wg.Go(func() {
-			for end := time.Now().Add(10 * time.Second); time.Now().Before(end) && d.ctx.Err() == nil; time.Sleep(pollMost) {
-				if err := g.Kill(); err != nil {
-					d.log.Error("cannot kill", "group", name, "err", err)
-				}
-				if empty, err := g.Empty(); empty && err == nil {
-					break
-				}
-			}
-			if err := g.Remove(); err != nil {
-				d.log.Error("cannot remove", "group", name, "err", err)
-			}
-		})
 	}
-	return nil
+	if d.tree.Mode() != cgroup.ModeSession {
+		return unknown
+	}
+	c, err := d.parent.client(d.ctx)
+	if err != nil {
+		return unknown
+	}
+	for i := range c.Entries {
+		e := &c.Entries[i]
+		if id, _, ok := strings.Cut(e.Key, "."); ok && !known[id] && !e.Ended && e.ID.Alive() {
+			d.log.Warn("killing a session that no record names", "key", e.Key, "pid", e.ID.Pid)
+			g := d.tree.Group(id)
+			g.Lead(e.ID)
+			unknown = append(unknown, g)
+		}
+	}
+	return unknown
+}
+
+// endGroup kills what is in a group, and removes it.
+func (d *Daemon) endGroup(g *cgroup.Group) {
+	const limit = 10 * time.Second
+	for end := time.Now().Add(limit); time.Now().Before(end) && d.ctx.Err() == nil; time.Sleep(pollMost) {
+		if err := g.Kill(); err != nil {
+			d.log.Error("cannot kill what no record names", "err", err)
+		}
+		if empty, err := g.Empty(); empty && err == nil {
+			break
+		}
+	}
+	if err := g.Remove(); err != nil {
+		d.log.Error("what no record names cannot be removed", "err", err)
+	}
 }
 
 // afterReboot ends a record of an earlier boot: none of its processes exists,

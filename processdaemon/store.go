@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,7 +96,8 @@ func (r *record) deadline() int64 {
 // the boot, and a sync costs more than everything else in a start.
 type store struct {
 	dir string
-	log *slog.Logger
+	// trouble is told what is found damaged when the records are loaded.
+	trouble func(what string, err error)
 }
 
 func (s *store) tasks() string { return filepath.Join(s.dir, "tasks") }
@@ -141,20 +141,24 @@ func (s *store) remove(id string) error {
 	return nil
 }
 
-// load reads all records. An unreadable one is set aside with a log line: it
-// must not keep the daemon from looking after all the others.
-func (s *store) load() ([]*record, error) {
+// load reads all records. What is unreadable is set aside and told: it must not keep
+// the daemon from looking after all the others. complete is false when there may be
+// records that were not seen.
+func (s *store) load() (recs []*record, complete bool) {
+	if st, err := os.Lstat(s.tasks()); err == nil && !st.IsDir() {
+		s.quarantine(s.tasks(), errors.New("it is not a directory"))
+	}
 	if err := atomicfile.MkdirAll(s.tasks(), 0o700); err != nil {
-		return nil, fmt.Errorf("%w; choose a data directory that is writable", err)
+		s.trouble("no task can be recorded", err)
 	}
 	if err := atomicfile.RemoveTemp(s.tasks()); err != nil {
-		return nil, err
+		s.trouble("what a killed daemon was writing cannot be removed", err)
 	}
 	entries, err := os.ReadDir(s.tasks())
 	if err != nil {
-		return nil, fmt.Errorf("read records: %w", err)
+		s.trouble("the records cannot be listed, so what they name is not looked after", err)
+		return nil, false
 	}
-	var out []*record
 	for _, e := range entries {
 		if !strings.HasSuffix(e.Name(), ".json") {
 			continue
@@ -168,13 +172,16 @@ func (s *store) load() ([]*record, error) {
 			s.quarantine(path, err)
 			continue
 		}
-		out = append(out, r)
+		recs = append(recs, r)
 	}
-	return out, nil
+	return recs, true
 }
 
+// maxRecord is more than any record has: a request of the API is smaller.
+const maxRecord = 64 << 20
+
 func readRecord(path string) (*record, error) {
-	b, err := os.ReadFile(path)
+	b, err := atomicfile.Read(path, maxRecord)
 	if err != nil {
 		return nil, err
 	}
@@ -188,16 +195,19 @@ func readRecord(path string) (*record, error) {
 	if _, ok := table[r.State]; !ok {
 		return nil, fmt.Errorf("unknown state %q", r.State)
 	}
+	if r.State == running && r.Main.IsZero() {
+		return nil, errors.New("it says running and names no process")
+	}
 	return r, nil
 }
 
 func (s *store) quarantine(path string, why error) {
 	to, err := atomicfile.SetAside(path, filepath.Join(s.dir, "corrupt"))
 	if err != nil {
-		s.log.Error("unreadable record cannot be set aside", "path", path, "reason", why, "err", err)
+		s.trouble("an unreadable record cannot be set aside; its task, if any, is stopped", fmt.Errorf("%s: %w", path, errors.Join(why, err)))
 		return
 	}
-	s.log.Error("unreadable record set aside; its task, if any, is stopped", "path", path, "to", to, "reason", why)
+	s.trouble("an unreadable record was set aside as "+to+"; its task, if any, is stopped", fmt.Errorf("%s: %w", path, why))
 }
 
 // bootNow is the time since boot, suspension included.

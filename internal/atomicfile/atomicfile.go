@@ -8,10 +8,12 @@ package atomicfile
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -84,6 +86,30 @@ func Remove(path string) error {
 		return err
 	}
 	return nil
+}
+
+// Read returns the content of a regular file of at most this many bytes. Anything else
+// in its place is an error: a pipe is not waited for.
+func Read(path string, most int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !st.Mode().IsRegular():
+		return nil, fmt.Errorf("read %s: it is not a regular file", path)
+	case st.Size() > most:
+		return nil, fmt.Errorf("read %s: it has %d bytes, the most is %d", path, st.Size(), most)
+	}
+	b, err := io.ReadAll(f)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return b, nil
 }
 
 // SyncDir makes the names in a directory durable.

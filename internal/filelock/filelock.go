@@ -16,8 +16,8 @@ var ErrHeld = errors.New("the lock is held by another")
 // Lock is a held lock. The kernel lets go of it when the process ends, however
 // that comes about.
 type Lock struct {
-	// File is the locked file, open for reading and writing: a holder may write
-	// into it who it is.
+	// File is the locked file, open for reading and, where that is possible, for
+	// writing: a holder may write into it who it is.
 	File *os.File
 }
 
@@ -25,8 +25,14 @@ type Lock struct {
 // without waiting. When somebody holds it, the file is returned unlocked with
 // ErrHeld, so that the caller can read who; it is to be released all the same. With any other
 // error the lock is nil.
+//
+// What cannot be written to is locked all the same: a file on a read-only file system,
+// and a directory in the file's place.
 func Try(path string, mode os.FileMode) (*Lock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, mode)
+	if errors.Is(err, unix.EROFS) || errors.Is(err, unix.EISDIR) {
+		f, err = os.Open(path)
+	}
 	if err != nil {
 		return nil, err
 	}

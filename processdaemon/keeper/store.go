@@ -192,7 +192,8 @@ func (s *store) load(log func(string, ...any)) ([]Entry, error) {
 }
 
 func readRecord(path string) (Entry, error) {
-	b, err := os.ReadFile(path)
+	const most = 1 << 20 // it has some hundred bytes
+	b, err := atomicfile.Read(path, most)
 	if err != nil {
 		return Entry{}, err
 	}

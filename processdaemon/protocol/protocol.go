@@ -69,6 +69,9 @@ type Info struct {
 	Pid      int    `json:"pid"`
 	// Keeper is the process that is the parent of all others; nil when none runs.
 	Keeper *Keeper `json:"keeper,omitempty"`
+	// Troubles are what the daemon found damaged when it started and what it cannot
+	// use since, such as records that were set aside; for people.
+	Troubles []string `json:"troubles,omitempty"`
 }
 
 // Keeper describes the daemon's keeper.
