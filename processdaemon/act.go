@@ -89,16 +89,16 @@ func (t *task) terminate(mainOnly bool) {
 func (t *task) prepare() {
 	ctx, cancel := context.WithCancel(t.ctx)
 	t.cancelPrepare, t.prepareDone = cancel, make(chan struct{})
-	spec := t.rec.Spec
+	spec, places := t.rec.Spec, t.rec.Places
 	t.work.Go(func() {
 		defer cancel()
-		err := t.d.prepare(ctx, &spec, t.progress)
+		digests, err := t.d.prepare(ctx, &spec, places, t.progress)
 		close(t.prepareDone)
 		if err != nil {
 			t.post(message{ev: evPrepareFailed, failure: fmt.Sprintf("process %q: %v", spec.Name, err)})
 			return
 		}
-		t.post(message{ev: evPrepared})
+		t.post(message{ev: evPrepared, digests: digests})
 	})
 }
 
@@ -249,6 +249,9 @@ func (t *task) remove() error {
 	}
 	if err := t.d.store.remove(t.rec.Spec.ID); err != nil {
 		return fail(protocol.CodeInternal, "%v", err)
+	}
+	if t.d.fetcher != nil {
+		t.d.fetcher.Release(t.rec.Spec.ID)
 	}
 	t.d.rotator.drop(t.sandbox)
 	t.removed = true

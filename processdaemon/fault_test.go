@@ -22,6 +22,7 @@ import (
 	"tandem/processdaemon/client"
 	"tandem/processdaemon/keeper"
 	"tandem/processdaemon/protocol"
+	"tandem/processdaemon/unpack"
 )
 
 const (
@@ -34,6 +35,9 @@ const (
 func TestMain(m *testing.M) {
 	if keeper.Asked() {
 		os.Exit(keeper.Main())
+	}
+	if unpack.Asked() {
+		os.Exit(unpack.Main())
 	}
 	if dir := os.Getenv(childEnv); dir != "" {
 		os.Exit(childDaemon(dir))

@@ -3,35 +3,105 @@ package processdaemon
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"tandem/internal/failpoint"
 	"tandem/processdaemon/fetch"
 	"tandem/processdaemon/protocol"
+	"tandem/processdaemon/unpack"
 )
 
 // prepare fetches what the URIs name and puts it in place, one after the other:
-// a later one may add to the directory of an earlier one. It may be repeated.
-func (d *Daemon) prepare(ctx context.Context, spec *protocol.Spec, progress func(string)) error {
+// a later one may add to the directory of an earlier one. It may be repeated. It
+// returns the digests of the contents; places are those of a record that was read.
+func (d *Daemon) prepare(ctx context.Context, spec *protocol.Spec, places []string, progress func(string)) ([]string, error) {
 	if err := failpoint.Inject("processdaemon/prepare"); err != nil {
-		return err
+		return nil, err
 	}
 	as, err := lookupAccount(spec.User)
 	if err != nil {
-		return err
-	}
-	owner := fetch.Owner{UID: -1, GID: -1}
-	if as.cred != nil {
-		owner = fetch.Owner{UID: as.uid, GID: as.gid}
+		return nil, err
 	}
 	if d.fetcher == nil && len(spec.URIs) > 0 {
-		return errNoCache
+		return nil, errNoCache
 	}
+	digests := make([]string, len(spec.URIs))
 	for i, u := range spec.URIs {
-		if err := d.fetcher.Provide(ctx, u, owner, progress); err != nil {
-			return fmt.Errorf("uris[%d]: %w", i, err)
+		place := ""
+		if i < len(places) {
+			place = places[i]
+		}
+		if digests[i], err = d.fetcher.Provide(ctx, u, place, as.cred, progress); err != nil {
+			return nil, fmt.Errorf("uris[%d]: %w", i, err)
 		}
 	}
-	return nil
+	return digests, nil
+}
+
+// seal takes what is secret out of the URIs of a record. The places are for
+// prepare, should a later daemon read the record before it is done.
+func seal(uris []protocol.URI, places []string) ([]protocol.URI, []string) {
+	if len(uris) == 0 {
+		return uris, places
+	}
+	out := make([]protocol.URI, len(uris))
+	all := make([]string, len(uris))
+	withheld := false
+	for i, u := range uris {
+		out[i], all[i] = fetch.Seal(u)
+		if all[i] == "" && i < len(places) {
+			all[i] = places[i]
+		}
+		withheld = withheld || all[i] != ""
+	}
+	if !withheld {
+		all = nil
+	}
+	return out, all
+}
+
+// hold keeps the contents that a task names in the cache.
+func (d *Daemon) hold(s *protocol.Spec) {
+	var digests []string
+	for _, u := range s.URIs {
+		if u.Digest != "" {
+			digests = append(digests, u.Digest)
+		}
+	}
+	if len(digests) > 0 && d.fetcher != nil {
+		d.fetcher.Hold(s.ID, digests)
+	}
+}
+
+// collectEvery is how often the cache is looked through besides after each fetch.
+const collectEvery = time.Hour
+
+func (d *Daemon) collectLoop() {
+	tick := time.NewTicker(collectEvery)
+	defer tick.Stop()
+	for {
+		d.fetcher.Collect()
+		select {
+		case <-tick.C:
+		case <-d.ctx.Done():
+			return
+		}
+	}
+}
+
+// unpacker starts the processes that unpack. They are the daemon's own children, and its own to collect.
+func (d *Daemon) unpacker() *unpack.Runner {
+	return &unpack.Runner{Program: d.opts.Keeper, Log: d.log, Track: func() func(int) func() {
+		d.kids.fork.RLock()
+		return func(pid int) func() {
+			defer d.kids.fork.RUnlock()
+			if pid == 0 {
+				return func() {}
+			}
+			d.kids.track(pid)
+			return func() { d.kids.untrack(pid) }
+		}
+	}}
 }
 
 // errNoCache says that the daemon started without its cache; Info tells why.

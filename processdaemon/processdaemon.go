@@ -49,8 +49,8 @@ type Options struct {
 	// inherits the processes of a keeper that was killed (it is the next subreaper),
 	// and collects every child.
 	OwnProgram bool
-	// Keeper is the program that is run as the keeper, see keeper.Asked; empty is
-	// the daemon's own.
+	// Keeper is the program that is run as the keeper, see keeper.Asked, and to
+	// unpack archives, see unpack.Asked; empty is the daemon's own.
 	Keeper string
 	// StartTimeout bounds a start command with a pid file; 0 is five minutes.
 	StartTimeout time.Duration
@@ -146,6 +146,9 @@ func New(opts Options) (*Daemon, error) {
 	if d.journal != nil {
 		d.wg.Go(func() { d.reapLoop(d.ctx) })
 	}
+	if d.fetcher != nil {
+		d.wg.Go(d.collectLoop)
+	}
 	d.log.Info("process daemon is up", "tracking", d.tree.String(), "data", dataDir, "workspace", opts.Workspace)
 	return d, nil
 }
@@ -187,7 +190,7 @@ func (d *Daemon) openDirs(dataDir string) error {
 	if err := need("what dead executors leave is not removed until the daemon is restarted", err); err != nil {
 		return err
 	}
-	d.fetcher, err = fetch.New(filepath.Join(d.store.dir, "cache"), d.opts.Fetch)
+	d.fetcher, err = fetch.New(filepath.Join(d.store.dir, "cache"), d.opts.Fetch, d.unpacker())
 	if err := need("nothing can be fetched until the daemon is restarted", err); err != nil {
 		return err
 	}
@@ -309,6 +312,7 @@ func (d *Daemon) Create(spec protocol.Spec) (protocol.Status, error) {
 	if err := d.store.save(r, false); err != nil {
 		return protocol.Status{}, fail(protocol.CodeInternal, "%v; free disk space or mend the data directory", err)
 	}
+	d.hold(&r.Spec)
 	t := d.newTask(r)
 	d.tasks[spec.ID] = t
 	t.resume()

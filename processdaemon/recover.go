@@ -25,6 +25,7 @@ func (d *Daemon) recover() {
 				d.log.Error("the record cannot be written", "task", r.Spec.ID, "err", err)
 			}
 		}
+		d.hold(&r.Spec)
 		t := d.newTask(r)
 		d.tasks[r.Spec.ID] = t
 		d.log.Info("task taken up", "task", r.Spec.ID, "state", r.State)

@@ -27,8 +27,11 @@ const recordFormat = 1
 // clock adjustment moves and which BootID makes comparable after a restart.
 type record struct {
 	Format int `json:"format"`
-	// Spec is without the passwords of the URIs once those were fetched.
+	// Spec is on disk without the passwords and queries of the URIs, and in memory once
+	// those were fetched. Places are those of the sealed URIs of a record that was
+	// read, while they are fetched; see fetch.Seal.
 	Spec    protocol.Spec  `json:"spec"`
+	Places  []string       `json:"places,omitempty"`
 	Hash    string         `json:"hash"`
 	State   protocol.State `json:"state"`
 	Version uint64         `json:"version"`
@@ -116,7 +119,12 @@ func (s *store) save(r *record, durable bool) error {
 	if err := failpoint.Inject("processdaemon/save/" + string(r.State)); err != nil {
 		return err
 	}
-	b, err := json.Marshal(r)
+	sealed := *r
+	sealed.Spec.URIs, sealed.Places = seal(r.Spec.URIs, r.Places)
+	if r.State != preparing {
+		sealed.Places = nil
+	}
+	b, err := json.Marshal(&sealed)
 	if err != nil {
 		return fmt.Errorf("record of task %q: %w", r.Spec.ID, err)
 	}

@@ -69,6 +69,7 @@ type message struct {
 	reloaded string
 	signal   syscall.Signal
 	files    []protocol.File
+	digests  []string // of a preparation
 }
 
 var errTaskDone = errors.New("the task was deleted meanwhile")
@@ -262,9 +263,12 @@ func (t *task) note(from, next protocol.State, m message) bool {
 		r.StartBy = now + int64(t.d.opts.StartTimeout)
 		r.StartKey = t.newKey()
 	case evPrepared:
-		for i := range r.Spec.URIs {
-			r.Spec.URIs[i].Password = ""
+		r.Spec.URIs, _ = seal(r.Spec.URIs, nil)
+		r.Places = nil
+		for i, digest := range m.digests {
+			r.Spec.URIs[i].Digest = digest
 		}
+		t.d.hold(&r.Spec)
 	case evPrepareFailed, evSpawnFailed, evCommandFailed, evNotAlive:
 		r.Failure = m.failure
 	case evCommandOK:

@@ -24,6 +24,7 @@ import (
 	"tandem/processdaemon"
 	"tandem/processdaemon/client"
 	"tandem/processdaemon/keeper"
+	"tandem/processdaemon/unpack"
 )
 
 // The exit codes.
@@ -36,6 +37,9 @@ const (
 func main() {
 	if keeper.Asked() {
 		os.Exit(keeper.Main())
+	}
+	if unpack.Asked() {
+		os.Exit(unpack.Main())
 	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -21,11 +21,15 @@ import (
 	"tandem/internal/unixhttp"
 	"tandem/processdaemon"
 	"tandem/processdaemon/keeper"
+	"tandem/processdaemon/unpack"
 )
 
 func TestMain(m *testing.M) {
 	if keeper.Asked() {
 		os.Exit(keeper.Main())
+	}
+	if unpack.Asked() {
+		os.Exit(unpack.Main())
 	}
 	goleak.VerifyTestMain(m)
 }

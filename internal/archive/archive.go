@@ -41,15 +41,19 @@ type Options struct {
 	// and those of the files. Both must be given.
 	MaxFiles int
 	MaxBytes int64
-	// Packed is the archive's size in bytes. When it is given, content that
-	// shrank a thousandfold is refused.
-	Packed int64
+	// Packed is the archive's size in bytes. When it is given, content of more than
+	// 128 MiB that is MaxRatio times as large is refused; 0 is a thousand.
+	Packed   int64
+	MaxRatio int64
+	// Progress is called with the bytes of files unpacked so far, often. It may be nil.
+	Progress func(unpacked int64)
 	// InUse says that the directory holds what others have put there, and that
 	// what is unpacked stays when an entry is refused. Links that are there are
 	// followed inside of the directory, and a new one must show by its text
 	// that it cannot lead out. Otherwise the directory is fresh and thrown
 	// away after an error: nothing may lie below a link, and links are followed
-	// to their end when all is there.
+	// to their end when all is there; what no archive made for others holds is
+	// refused as well: a file that comes twice, a file with a setuid or setgid bit.
 	InUse bool
 }
 
@@ -130,6 +134,12 @@ func (u *unpacker) tarEntry(name string, h *tar.Header, r io.Reader) error {
 	case tar.TypeDir:
 		return u.dir(name, mode)
 	case tar.TypeReg, tar.TypeRegA, tar.TypeCont, tar.TypeGNUSparse: //nolint:staticcheck // old archives have TypeRegA
+		const setuid, setgid = 0o4000, 0o2000
+		if h.Mode&(setuid|setgid) != 0 {
+			if err := u.special(name); err != nil {
+				return err
+			}
+		}
 		return u.file(name, mode, r)
 	case tar.TypeSymlink:
 		return u.symlink(name, h.Linkname)
@@ -172,6 +182,11 @@ func (u *unpacker) zipEntry(name string, e *zip.File) error {
 	case mode.IsRegular(), mode&fs.ModeSymlink != 0:
 	default:
 		return hostile("%q is a device or a pipe", e.Name)
+	}
+	if mode&(fs.ModeSetuid|fs.ModeSetgid) != 0 {
+		if err := u.special(name); err != nil {
+			return err
+		}
 	}
 	r, err := e.Open()
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,9 +23,7 @@ func unpackInto(t testing.TB, archive []byte, isZip bool, o Options) (string, er
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(canary, []byte("alive"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	unchanged := at.Canary(t, canary)
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -35,9 +34,7 @@ func unpackInto(t testing.TB, archive []byte, isZip bool, o Options) (string, er
 	} else {
 		_, err = Tar(t.Context(), root, bytes.NewReader(archive), o)
 	}
-	if b, err := os.ReadFile(canary); err != nil || string(b) != "alive" {
-		t.Errorf("canary: %q %v", b, err)
-	}
+	unchanged()
 	if e, err := os.ReadDir(base); err != nil || len(e) != 2 {
 		t.Errorf("outside: %v %v", e, err)
 	}
@@ -100,9 +97,13 @@ func TestHonest(t *testing.T) {
 		o := options(inUse)
 		o.MaxFiles = 10
 		for _, isZip := range []bool{false, true} {
-			b := at.Tar(t, append(entries, at.Entry{Name: "hard", Type: tar.TypeLink, Link: "deep/er/file"})...)
+			entries := entries
+			if !inUse {
+				entries = []at.Entry{entries[0], entries[2], {Name: "app/start.sh", Body: "#!second\n", Mode: 0o1750}, entries[4], entries[5], entries[0]}
+			}
+			b := at.Tar(t, append(slices.Clone(entries), at.Entry{Name: "hard", Type: tar.TypeLink, Link: "deep/er/file"})...)
 			if isZip {
-				b = at.Zip(t, append(entries[1:], at.Entry{Name: "bare", Body: "x"})...)
+				b = at.Zip(t, append(slices.Clone(entries[1:]), at.Entry{Name: "bare", Body: "x"})...)
 			}
 			dir, err := unpackInto(t, b, isZip, o)
 			if err != nil {
@@ -136,6 +137,43 @@ func TestHostile(t *testing.T) {
 				t.Errorf("zip, in use %v, %s: accepted, or refused for another reason: %v", inUse, what, err)
 			}
 		}
+	}
+}
+
+func TestOnlyFresh(t *testing.T) {
+	t.Parallel()
+	for what, archive := range at.OnlyFresh(t) {
+		if _, err := unpackInto(t, archive, false, options(false)); !errors.Is(err, ErrHostile) {
+			t.Errorf("%s: accepted, or refused for another reason: %v", what, err)
+		}
+		if _, err := unpackInto(t, archive, false, options(true)); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	zips := map[string][]byte{
+		"twice":  at.Zip(t, at.Entry{Name: "a", Body: "1"}, at.Entry{Name: "a", Body: "2"}),
+		"setuid": at.Zip(t, at.Entry{Name: "a", Body: "1", Mode: 0o4755}),
+	}
+	for what, archive := range zips {
+		if _, err := unpackInto(t, archive, true, options(false)); !errors.Is(err, ErrHostile) {
+			t.Errorf("zip, %s: accepted, or refused for another reason: %v", what, err)
+		}
+	}
+}
+
+func TestRatio(t *testing.T) {
+	t.Parallel()
+	o := options(false)
+	o.MaxBytes, o.Packed, o.MaxRatio = 1<<30, 1<<20, 100
+	archive := at.Tar(t, at.Entry{Name: "zeros", Body: strings.Repeat("\x00", 129<<20)})
+	if _, err := unpackInto(t, archive, false, o); !errors.Is(err, ErrHostile) || !strings.Contains(err.Error(), "more than 100 times its size") {
+		t.Errorf("%v", err)
+	}
+	o.Packed = 2 << 20
+	var last int64
+	o.Progress = func(n int64) { last = n }
+	if _, err := unpackInto(t, archive, false, o); err != nil || last != 129<<20 {
+		t.Errorf("%v, %d bytes", err, last)
 	}
 }
 

@@ -65,6 +65,15 @@ func (u *unpacker) count() error {
 // (they would work for whoever runs the file).
 func perm(m fs.FileMode) fs.FileMode { return m & 0o777 }
 
+// special is for a file with a setuid or setgid bit: the bits are dropped or, in
+// a fresh directory, the file is refused. On directories they are always dropped.
+func (u *unpacker) special(name string) error {
+	if u.InUse {
+		return nil
+	}
+	return hostile("%q has a setuid or setgid bit; make the archive without them", name)
+}
+
 func (u *unpacker) parents(name string) error {
 	dir := path.Dir(name)
 	if dir == "." {
@@ -125,7 +134,8 @@ func (u *unpacker) dir(name string, mode fs.FileMode) error {
 }
 
 // clear makes room for an entry that comes a second time, as archives that
-// were appended to have it; the last one counts.
+// were appended to have it; the last one counts. In a fresh directory it is
+// refused: what is unpacked would depend on who unpacks, and on how far.
 func (u *unpacker) clear(name string) error {
 	if name == "." {
 		return hostile("an entry in the place of the whole")
@@ -142,6 +152,9 @@ func (u *unpacker) clear(name string) error {
 	}
 	if st.IsDir() {
 		return hostile("%q is a directory and a file", name)
+	}
+	if !u.InUse {
+		return hostile("%q comes twice", name)
 	}
 	return u.root.Remove(name)
 }
@@ -187,9 +200,16 @@ func (b *bounded) Read(p []byte) (int, error) {
 		return 0, hostile("more than %d bytes unpacked", u.MaxBytes)
 	}
 	// Real content does not shrink a thousandfold; gigabytes of zeros do.
-	const bigEnough, ratio = 1 << 30, 1000
-	if u.Packed > 0 && *b.sum > bigEnough && *b.sum > ratio*u.Packed {
+	const bigEnough, usual = 128 << 20, 1000
+	ratio := u.MaxRatio
+	if ratio <= 0 {
+		ratio = usual
+	}
+	if u.Packed > 0 && *b.sum > bigEnough && *b.sum/ratio > u.Packed {
 		return 0, hostile("unpacks to more than %d times its size", ratio)
+	}
+	if u.Progress != nil {
+		u.Progress(u.bytes)
 	}
 	return n, err
 }
@@ -289,9 +309,20 @@ func (u *unpacker) finish() error {
 		}
 	}
 	for name, mode := range u.dirs {
-		if err := u.root.Chmod(name, mode); err != nil {
+		if err := u.chmodDir(name, mode); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// chmodDir goes through a handle: a change by name that does not follow links
+// needs /proc before Linux 6.6, which is not there for who has changed its root.
+func (u *unpacker) chmodDir(name string, mode fs.FileMode) error {
+	d, err := u.root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Chmod(mode)
 }

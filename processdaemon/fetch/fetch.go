@@ -1,7 +1,7 @@
 // Package fetch brings archives and files to an agent and puts their content
 // in place, for the process daemon. It treats every server and every archive as
-// hostile: sizes and counts are bounded, nothing is written outside the
-// directory that was asked for, no special file and no setuid bit gets through.
+// hostile: sizes and counts are bounded, and what is unpacked is unpacked by a
+// process of its own (package unpack).
 // It must never show a password or the query of a URL in an error or a log.
 package fetch
 
@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"path"
@@ -19,6 +20,7 @@ import (
 
 	"tandem/internal/atomicfile"
 	"tandem/processdaemon/protocol"
+	"tandem/processdaemon/unpack"
 )
 
 // Limits bound what is fetched; zero means the default.
@@ -29,18 +31,29 @@ type Limits struct {
 	MaxUnpacked int64
 	// MaxFiles bounds the entries of one archive; 200 000.
 	MaxFiles int
+	// MaxRatio bounds how many times its size an archive may unpack to; 1000.
+	MaxRatio int64
 	// Stall is how long a download may make no progress; one minute.
 	Stall time.Duration
-	// CacheBytes is what the cache may hold; what was used longest ago goes first. 10 GiB.
+	// Pause is the time before the second request when the first has failed, doubled
+	// each time; half a second.
+	Pause time.Duration
+	// CacheBytes is what the cache may hold besides what tasks hold; what was used
+	// longest ago goes first. 10 GiB.
 	CacheBytes int64
+	// CacheAge is how long the cache keeps what no task holds; a week.
+	CacheAge time.Duration
 }
 
 func (l *Limits) defaults() {
 	set(&l.MaxBytes, 4<<30)
 	set(&l.MaxUnpacked, 16<<30)
 	set(&l.MaxFiles, 200_000)
+	set(&l.MaxRatio, 1000)
 	set(&l.Stall, time.Minute)
+	set(&l.Pause, time.Second/2)
 	set(&l.CacheBytes, 10<<30)
+	set(&l.CacheAge, 7*24*time.Hour)
 }
 
 func set[T int | int64 | time.Duration](v *T, def T) {
@@ -60,20 +73,28 @@ type Fetcher struct {
 	dir    string
 	limits Limits
 	client *http.Client
+	unpack *unpack.Runner
+	log    *slog.Logger
 
 	mu      sync.Mutex
 	flights map[string]chan struct{}
 	outputs map[string]*sync.Mutex
+	// held are the digests that tasks name, by who holds them.
+	held map[string][]string
 }
 
-// New opens the cache in dir.
-func New(dir string, limits Limits) (*Fetcher, error) {
+// New opens the cache in dir and clears what a fetch left there, and elsewhere,
+// that was killed. What runner starts unpacks; its Log is the fetcher's.
+func New(dir string, limits Limits, runner *unpack.Runner) (*Fetcher, error) {
 	limits.defaults()
 	f := &Fetcher{
-		dir: dir, limits: limits, client: httpClient(limits.Stall),
-		flights: map[string]chan struct{}{}, outputs: map[string]*sync.Mutex{},
+		dir: dir, limits: limits, client: httpClient(limits.Stall), unpack: runner, log: runner.Log,
+		flights: map[string]chan struct{}{}, outputs: map[string]*sync.Mutex{}, held: map[string][]string{},
 	}
-	for _, d := range []string{f.blobs(), f.index()} {
+	if f.log == nil {
+		f.log = slog.Default()
+	}
+	for _, d := range []string{f.blobs(), f.index(), f.intents()} {
 		if err := atomicfile.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("fetch cache: %w", err)
 		}
@@ -81,6 +102,7 @@ func New(dir string, limits Limits) (*Fetcher, error) {
 			return nil, fmt.Errorf("fetch cache: %w", err)
 		}
 	}
+	f.clearUnpacking()
 	return f, nil
 }
 
@@ -98,11 +120,15 @@ func Check(u protocol.URI) error {
 	if !filepath.IsAbs(u.OutputDir) || filepath.Clean(u.OutputDir) == "/" && u.OutputDir != "/" {
 		return fmt.Errorf("outputDir %q: must be an absolute directory", u.OutputDir)
 	}
+	if u.Mode&^0o777 != 0 {
+		return fmt.Errorf("mode %04o: want permission bits only, such as 0644", u.Mode)
+	}
 	switch u.PullPolicy {
 	case "", Always, IfNotPresent:
-		return nil
+	default:
+		return fmt.Errorf("pullPolicy %q: want %s or %s", u.PullPolicy, Always, IfNotPresent)
 	}
-	return fmt.Errorf("pullPolicy %q: want %s or %s", u.PullPolicy, Always, IfNotPresent)
+	return nil
 }
 
 // source is a parsed URI.
@@ -116,6 +142,8 @@ type source struct {
 	shown string
 	// base is the last element of the path.
 	base string
+	// want are the checksums that the URI gives.
+	want []checksum
 }
 
 func parse(u protocol.URI) (*source, error) {
@@ -129,12 +157,15 @@ func parse(u protocol.URI) (*source, error) {
 	}
 	s := &source{url: p, user: u.User, password: u.Password, base: path.Base(p.Path)}
 	s.shown = p.Scheme + "://" + p.Host + p.EscapedPath()
+	if s.want, err = fragmentSum(p); err != nil {
+		return nil, fmt.Errorf("uri %q: %w", s.shown, err)
+	}
 	switch p.Scheme {
 	case "file":
 		if p.Host != "" && p.Host != "localhost" || !filepath.IsAbs(p.Path) {
 			return nil, fmt.Errorf("uri %q: want file:///absolute/path", s.shown)
 		}
-		return &source{file: filepath.Clean(p.Path), shown: s.shown, base: path.Base(p.Path)}, nil
+		return &source{file: filepath.Clean(p.Path), shown: s.shown, base: path.Base(p.Path), want: s.want}, nil
 	case "http", "https":
 		if p.Host == "" || p.Opaque != "" {
 			return nil, fmt.Errorf("uri %q: no host", s.shown)
@@ -147,21 +178,27 @@ func parse(u protocol.URI) (*source, error) {
 	if s.base == "/" || s.base == "." || s.base == ".." {
 		return nil, fmt.Errorf("uri %q: no file name", s.shown)
 	}
-	if p.User != nil {
-		// A copy without user information, so that it cannot end up in a message.
-		if s.user == "" {
-			s.user = p.User.Username()
-			s.password, _ = p.User.Password()
-		}
-		clean := *p
-		clean.User = nil
-		s.url = &clean
+	if p.User != nil && s.user == "" {
+		s.user = p.User.Username()
+		s.password, _ = p.User.Password()
 	}
+	// A copy without user information, so that it cannot end up in a message.
+	clean := *p
+	clean.User, clean.Fragment, clean.RawFragment = nil, "", ""
+	s.url = &clean
 	return s, nil
 }
 
-// key identifies what a source names, including as whom.
+// key identifies what a source names, including as whom and with which checksum.
 func (s *source) key() string {
+	if len(s.want) > 0 {
+		return hash(s.place() + "\x00" + s.want[0].String())
+	}
+	return s.place()
+}
+
+// place is key without the checksum.
+func (s *source) place() string {
 	if s.url == nil {
 		return hash("file\x00" + s.file)
 	}
@@ -169,7 +206,8 @@ func (s *source) key() string {
 }
 
 // Get brings the content into the cache, if it is not there or the policy
-// says to look again, and returns its digest. Callers who want the same share one download.
+// says to look again, and returns its digest. Callers who want the same share one
+// download. Content whose sha256 is known beforehand is taken from wherever it came.
 func (f *Fetcher) Get(ctx context.Context, u protocol.URI, progress func(string)) (string, error) {
 	s, err := parse(u)
 	if err != nil {
@@ -178,13 +216,21 @@ func (f *Fetcher) Get(ctx context.Context, u protocol.URI, progress func(string)
 	if validDigest(u.Digest) && f.touch(u.Digest) {
 		return u.Digest, nil
 	}
-	key := s.key()
+	flightKey := s.key()
+	known := ""
+	if len(s.want) > 0 && s.want[0].digest() != "" {
+		known = s.want[0].digest()
+		flightKey = known
+	}
 	for waited := false; ; waited = true {
+		if known != "" && f.touch(known) {
+			return known, nil
+		}
 		f.mu.Lock()
-		flight, busy := f.flights[key]
+		flight, busy := f.flights[flightKey]
 		if !busy {
 			flight = make(chan struct{})
-			f.flights[key] = flight
+			f.flights[flightKey] = flight
 		}
 		f.mu.Unlock()
 		if busy {
@@ -202,7 +248,7 @@ func (f *Fetcher) Get(ctx context.Context, u protocol.URI, progress func(string)
 		// whatever the policy: it is no older than the request.
 		digest, err := f.get(ctx, s, u.PullPolicy == Always && !waited, progress)
 		f.mu.Lock()
-		delete(f.flights, key)
+		delete(f.flights, flightKey)
 		f.mu.Unlock()
 		close(flight)
 		if err != nil {
@@ -223,13 +269,14 @@ func (f *Fetcher) get(ctx context.Context, s *source, again bool, progress func(
 	if old != nil && !again {
 		return old.Digest, nil
 	}
-	e, err := f.getHTTP(ctx, s, old, progress)
+	d := &download{f: f, s: s, old: old, progress: progress}
+	e, err := d.run(ctx)
 	if err != nil {
 		return "", err
 	}
 	if err := f.remember(s.key(), e); err != nil {
 		return "", err
 	}
-	f.shrink(e.Digest)
+	f.Collect(e.Digest)
 	return e.Digest, nil
 }

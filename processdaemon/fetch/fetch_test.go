@@ -16,13 +16,20 @@ import (
 	"time"
 
 	"tandem/processdaemon/protocol"
+	"tandem/processdaemon/unpack"
 )
 
-var nobody = Owner{UID: -1, GID: -1}
+// TestMain doubles as the process that unpacks.
+func TestMain(m *testing.M) {
+	if unpack.Asked() {
+		os.Exit(unpack.Main())
+	}
+	os.Exit(m.Run())
+}
 
 func newFetcher(t testing.TB, l Limits) *Fetcher {
 	t.Helper()
-	f, err := New(filepath.Join(t.TempDir(), "cache"), l)
+	f, err := New(filepath.Join(t.TempDir(), "cache"), l, &unpack.Runner{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +80,7 @@ func TestFileAndPolicies(t *testing.T) {
 	u := protocol.URI{Value: "file://" + src, OutputDir: out}
 	provide := func() {
 		t.Helper()
-		if err := f.Provide(t.Context(), u, nobody, nil); err != nil {
+		if _, err := f.Provide(t.Context(), u, "", nil, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -99,11 +106,11 @@ func TestFileAndPolicies(t *testing.T) {
 		t.Errorf("left beside: %v", e)
 	}
 	u.Value += ".gone"
-	if err := f.Provide(t.Context(), u, nobody, nil); err == nil || !strings.Contains(err.Error(), "no such file on this agent") {
+	if _, err := f.Provide(t.Context(), u, "", nil, nil); err == nil || !strings.Contains(err.Error(), "no such file on this agent") {
 		t.Error(err)
 	}
 	u.Value = "/dev/zero"
-	if err := f.Provide(t.Context(), u, nobody, nil); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+	if _, err := f.Provide(t.Context(), u, "", nil, nil); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Error(err)
 	}
 }
@@ -238,11 +245,11 @@ func TestHTTPFailuresNameTheThingAndHideSecrets(t *testing.T) {
 			http.NotFound(w, r)
 		}
 	})
-	f := newFetcher(t, Limits{MaxBytes: 50_000, Stall: 100 * time.Millisecond})
+	f := newFetcher(t, Limits{MaxBytes: 50_000, Stall: 100 * time.Millisecond, Pause: time.Millisecond})
 	host := strings.TrimPrefix(s.URL, "http://")
 	for path, wanted := range map[string]string{
-		"/gone": "answered 404", "/short": "unexpected EOF", "/big": "more than the limit of 50000 bytes",
-		"/big-announced": "more than the limit", "/stall": "no progress for 100ms", "/silent": "", "/loop": "redirects",
+		"/gone": "answered 404", "/short": "given up after 5 tries: it broke off after 10 of 100 bytes", "/big": "more than the limit of 50000 bytes",
+		"/big-announced": "more than the limit", "/stall": "no progress for 100ms", "/silent": "no progress for 100ms", "/loop": "redirects",
 		"/to-file": `redirect to the scheme "file"`, "/auth": "check user and pwd",
 	} {
 		_, err := f.Get(t.Context(), protocol.URI{Value: "http://x:geheim2@" + host + path + "?token=geheim3"}, nil)
@@ -285,7 +292,7 @@ func TestShrink(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f.shrink(digests[0])
+	f.Collect(digests[0])
 	var left []int
 	for i, d := range digests {
 		if f.touch(d) {
@@ -304,7 +311,7 @@ func TestMergeConflictsAreNamed(t *testing.T) {
 	out := filepath.Join(dir, "out")
 	put(t, filepath.Join(out, "tool/x"), "")
 	put(t, filepath.Join(dir, "tool"), "x")
-	err := f.Provide(t.Context(), protocol.URI{Value: filepath.Join(dir, "tool"), OutputDir: out}, nobody, nil)
+	_, err := f.Provide(t.Context(), protocol.URI{Value: filepath.Join(dir, "tool"), OutputDir: out}, "", nil, nil)
 	if err == nil || !strings.Contains(err.Error(), "a directory is in the way") {
 		t.Error(err)
 	}

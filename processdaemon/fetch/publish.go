@@ -2,58 +2,92 @@ package fetch
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"tandem/internal/failpoint"
 	"tandem/processdaemon/protocol"
+	"tandem/processdaemon/unpack"
 )
 
-// Provide fetches a URI and puts its content into its outputDir.
+// Provide fetches a URI, puts its content into its outputDir and returns the
+// content's digest. as is whom the content is for; nil is the daemon itself. place
+// comes from Seal, for a URI that was sealed, and is empty for any other.
 //
 // A new outputDir appears whole or not at all. Into one that exists, the content
 // is merged file by file, each replaced atomically, so that what else lies there
 // stays: the data of a database, say, whose program is updated. A marker in the
 // directory remembers what was put there; with IfNotPresent it is left alone from
-// then on, with Always it is renewed when the content has changed.
-func (f *Fetcher) Provide(ctx context.Context, u protocol.URI, owner Owner, progress func(string)) error {
+// then on, unless the URI's checksum is another one; with Always it is renewed when the
+// content has changed.
+func (f *Fetcher) Provide(ctx context.Context, u protocol.URI, place string, as *syscall.Credential, progress func(string)) (string, error) {
 	s, err := parse(u)
 	if err != nil {
-		return err
+		return "", err
 	}
 	out := filepath.Clean(u.OutputDir)
 	lock := f.lockOutput(out)
 	lock.Lock()
 	defer lock.Unlock()
 
-	marker := ".tandem-" + s.key()[:16] + ".json"
-	have := readMarker(out, marker)
-	if have != "" && u.PullPolicy != Always {
-		return nil
+	sealed := place != ""
+	if !sealed {
+		place = s.place()
+	}
+	name := ".tandem-" + place[:16] + ".json"
+	have := readMarker(out, name)
+	if have.Digest != "" && u.PullPolicy != Always && have.has(s.want) {
+		return have.Digest, nil
+	}
+	if sealed && !f.touch(u.Digest) {
+		return "", fmt.Errorf("fetch %s: %w", s.shown, errSealed)
 	}
 	digest, err := f.Get(ctx, u, progress)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if have == digest {
-		return nil
+	if have.Digest == digest {
+		return digest, nil
 	}
-	if progress != nil {
-		progress("unpacking " + s.shown)
+	p := &publication{f: f, s: s, out: out, marker: name, digest: digest, as: as, mode: u.Mode, progress: progress}
+	if err := p.run(ctx); err != nil {
+		return "", fmt.Errorf("unpack %s into %s: %w", s.shown, out, err)
 	}
-	if err := f.publish(ctx, digest, s.base, out, marker, owner); err != nil {
-		return fmt.Errorf("unpack %s into %s: %w", s.shown, out, err)
+	return digest, nil
+}
+
+// errSealed is for a task whose preparation a restart of the daemon interrupted.
+var errSealed = errors.New("the daemon was restarted before it was here, and does not keep the password and query of a uri; create the task anew")
+
+// Seal returns a URI without what may be secret in it (user information, password,
+// query), as it may be kept on disk, and the place to give to Provide with it. The
+// place is empty when nothing was taken out.
+func Seal(u protocol.URI) (protocol.URI, string) {
+	s, err := parse(u)
+	if err != nil || s.url == nil {
+		secret := u.Password != ""
+		if u.Password = ""; err != nil || !secret {
+			return u, ""
+		}
+		return u, s.place()
 	}
-	return nil
+	shown := s.shown
+	if len(s.want) > 0 {
+		shown += "#" + s.want[0].algorithm + "=" + s.want[0].sum
+	}
+	if s.password == "" && s.url.RawQuery == "" {
+		return u, ""
+	}
+	u.Value, u.User, u.Password = shown, s.user, ""
+	return u, s.place()
 }
 
 // lockOutput keeps two tasks from working in one directory at a time.
@@ -68,173 +102,150 @@ func (f *Fetcher) lockOutput(out string) *sync.Mutex {
 	return l
 }
 
+// mark is what the marker in an outputDir tells.
 type mark struct {
 	Digest string `json:"digest"`
+	// Sum is the checksum that the URI gave.
+	Sum string `json:"sum,omitempty"`
 }
 
-func readMarker(dir, name string) string {
+func (m *mark) has(want []checksum) bool {
+	return len(want) == 0 || want[0].digest() == m.Digest || want[0].String() == m.Sum
+}
+
+func readMarker(dir, name string) (m mark) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return ""
+		return mark{}
 	}
 	defer root.Close()
 	b, err := root.ReadFile(name)
-	if err != nil {
-		return ""
+	if err != nil || json.Unmarshal(b, &m) != nil || !validDigest(m.Digest) {
+		return mark{}
 	}
-	var m mark
-	if json.Unmarshal(b, &m) != nil {
-		return ""
-	}
-	return m.Digest
+	return m
 }
 
-func (f *Fetcher) publish(ctx context.Context, digest, name, out, marker string, owner Owner) error {
-	parent := filepath.Dir(out)
-	if err := os.MkdirAll(parent, 0o755); err != nil {
+// publication puts the content of one URI into its directory.
+type publication struct {
+	f                   *Fetcher
+	s                   *source
+	out, marker, digest string
+	as                  *syscall.Credential
+	mode                uint32
+	progress            func(string)
+}
+
+func (p *publication) run(ctx context.Context) error {
+	dir, base := filepath.Split(p.out)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	// Beside the output, so that a rename suffices; named after it, so that
-	// what a crash left there is cleared here.
-	tmp := filepath.Join(parent, ".tandem-unpack-"+hash(out)[:16])
-	if err := os.RemoveAll(tmp); err != nil {
+	// From here on through a handle: the directory may belong to a task.
+	parent, err := os.OpenRoot(dir)
+	if err != nil {
 		return err
 	}
-	if err := os.Mkdir(tmp, 0o700); err != nil {
+	defer parent.Close()
+	// Beside the output, so that a rename suffices.
+	tmp := unpackPrefix + hash(p.out)[:16]
+	done, err := p.f.intend(filepath.Join(dir, tmp))
+	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(tmp)
-	root, err := os.OpenRoot(tmp)
+	defer done()
+	if err := parent.RemoveAll(tmp); err != nil {
+		return err
+	}
+	if err := parent.Mkdir(tmp, 0o700); err != nil {
+		return err
+	}
+	defer p.f.discard(parent, tmp)
+	root, err := parent.OpenRoot(tmp)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	if err := unpack(ctx, f.blob(digest), name, root, owner, f.limits); err != nil {
+	if err := p.unpack(ctx, root); err != nil {
 		return err
 	}
 	if err := failpoint.Inject("fetch/unpacked"); err != nil {
 		return err
 	}
-	b, err := json.Marshal(mark{Digest: digest})
+	m := mark{Digest: p.digest}
+	if len(p.s.want) > 0 {
+		m.Sum = p.s.want[0].String()
+	}
+	b, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
-	if _, err := os.Lstat(out); errors.Is(err, fs.ErrNotExist) {
-		if err := root.WriteFile(marker, b, 0o644); err != nil {
-			return err
-		}
-		if err := root.Chmod(".", 0o755); err != nil {
-			return err
-		}
-		if owner.UID >= 0 {
-			if err := root.Lchown(".", owner.UID, owner.GID); err != nil {
-				return err
-			}
-		}
-		err := unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, out, unix.RENAME_NOREPLACE)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EINVAL) {
-			return fmt.Errorf("rename: %w", err)
-		}
-		// Somebody made it meanwhile, or the file system knows no NOREPLACE.
-		if err := os.MkdirAll(out, 0o755); err != nil {
-			return err
-		}
-		if err := root.Remove(marker); err != nil {
+	if _, err := os.Lstat(p.out); errors.Is(err, fs.ErrNotExist) {
+		if whole, err := p.rename(parent, root, tmp, base, b); whole || err != nil {
 			return err
 		}
 	}
-	if err := merge(ctx, root, out, owner); err != nil {
+	if err := merge(ctx, root, p.out, p.as); err != nil {
 		return err
 	}
-	return replaceIn(out, marker, b)
+	return replaceIn(p.out, p.marker, b)
 }
 
-// merge moves what lies below from into the existing directory out, through
-// handles on both, so that no link in out leads it elsewhere.
-func merge(ctx context.Context, from *os.Root, out string, owner Owner) error {
-	to, err := os.OpenRoot(out)
+// unpack lets a process of its own fill the directory.
+func (p *publication) unpack(ctx context.Context, root *os.Root) error {
+	to, err := root.Open(".")
 	if err != nil {
 		return err
 	}
 	defer to.Close()
-	return fs.WalkDir(from.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
+	if p.as != nil {
+		if err := to.Chown(int(p.as.Uid), int(p.as.Gid)); err != nil {
 			return err
 		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if name == "." {
-			return nil
-		}
-		if !d.IsDir() {
-			return moveInto(from, to, name)
-		}
-		st, err := d.Info()
-		if err != nil {
-			return err
-		}
-		err = to.Mkdir(name, st.Mode().Perm())
-		if errors.Is(err, fs.ErrExist) {
-			there, err := to.Stat(name)
-			if err == nil && !there.IsDir() {
-				err = fmt.Errorf("%s: a file is in the way of a directory; remove it or choose another outputDir", name)
-			}
-			return err
-		}
-		if err == nil && owner.UID >= 0 {
-			err = to.Lchown(name, owner.UID, owner.GID)
-		}
+	}
+	blob, err := os.Open(p.f.blob(p.digest))
+	if err != nil {
 		return err
+	}
+	defer blob.Close()
+	st, err := blob.Stat()
+	if err != nil {
+		return err
+	}
+	job := unpack.Job{
+		Name: p.s.base, Mode: p.mode, As: p.as,
+		MaxBytes: p.f.limits.MaxUnpacked, MaxFiles: p.f.limits.MaxFiles, MaxRatio: p.f.limits.MaxRatio,
+	}
+	return p.f.unpack.Run(ctx, job, blob, to, func(n int64) {
+		if p.progress != nil {
+			p.progress("unpacking " + p.s.shown + ": " + amount(n, st.Size()))
+		}
 	})
 }
 
-func moveInto(from, to *os.Root, name string) error {
-	dir, base := path.Split(name)
-	if dir == "" {
-		dir = "."
+// rename makes the new directory appear whole. It returns false when there is one after all.
+func (p *publication) rename(parent, root *os.Root, tmp, base string, mark []byte) (bool, error) {
+	if err := root.WriteFile(p.marker, mark, 0o644); err != nil {
+		return false, err
 	}
-	src, err := from.Open(dir)
+	if err := root.Chmod(".", 0o755); err != nil {
+		return false, err
+	}
+	dir, err := parent.Open(".")
 	if err != nil {
-		return err
+		return false, err
 	}
-	defer src.Close()
-	dst, err := to.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer dst.Close()
-	err = unix.Renameat(int(src.Fd()), base, int(dst.Fd()), base)
-	if errors.Is(err, unix.EISDIR) {
-		return fmt.Errorf("%s: a directory is in the way of a file; remove it or choose another outputDir", name)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return nil
-}
-
-func replaceIn(dir, name string, b []byte) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	tmp := ".tandem-" + rand.Text()
-	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	err = errors.Join(err, f.Close())
+	defer dir.Close()
+	err = unix.Renameat2(int(dir.Fd()), tmp, int(dir.Fd()), base, unix.RENAME_NOREPLACE)
 	if err == nil {
-		err = root.Rename(tmp, name)
+		return true, nil
 	}
-	if err != nil {
-		_ = root.Remove(tmp)
+	if !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EINVAL) {
+		return false, fmt.Errorf("rename: %w", err)
 	}
-	return err
+	// Somebody made it meanwhile, or the file system knows no NOREPLACE.
+	if err := parent.Mkdir(base, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return false, err
+	}
+	return false, root.Remove(p.marker)
 }

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -10,9 +11,12 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"tandem/internal/atomicfile"
 )
 
 // getFile copies a local file into the cache, unless it is unchanged since the last time.
@@ -36,86 +40,91 @@ func (f *Fetcher) getFile(ctx context.Context, s *source, progress func(string))
 	if old != nil && old.Size == st.Size() && old.ModTime.Equal(st.ModTime()) && f.touch(old.Digest) {
 		return old.Digest, nil
 	}
-	digest, n, err := f.add(ctx, r, -1, s.shown, progress)
+	if st.Size() > f.limits.MaxBytes {
+		return "", fmt.Errorf("it has %d bytes, more than the limit of %d", st.Size(), f.limits.MaxBytes)
+	}
+	digest, n, err := f.copyIn(ctx, r, st.Size(), s, progress)
 	if err != nil {
 		return "", err
 	}
 	if err := f.remember(s.key(), &entry{Digest: digest, Size: n, ModTime: st.ModTime()}); err != nil {
 		return "", err
 	}
-	f.shrink(digest)
+	f.Collect(digest)
 	return digest, nil
 }
+
+func (f *Fetcher) copyIn(ctx context.Context, r io.Reader, total int64, s *source, progress func(string)) (string, int64, error) {
+	tmp, err := os.CreateTemp(f.blobs(), atomicfile.TempPrefix)
+	if err != nil {
+		return "", 0, err
+	}
+	defer os.Remove(tmp.Name())
+	defer tmp.Close()
+	d := &download{f: f, s: s, progress: progress, tmp: tmp, sum: sha256.New(), total: total, end: total}
+	if err := d.receive(&cancellable{ctx, r}, func() {}); err != nil {
+		return "", 0, err
+	}
+	if d.have != total {
+		return "", 0, errors.New("it was written to while it was copied; put it in place by a rename")
+	}
+	digest, err := f.keep(tmp, d.sum, s.want)
+	return digest, d.have, err
+}
+
+// cancellable ends with a context.
+type cancellable struct {
+	ctx context.Context //nolint:containedctx // io.Reader has no room for one
+	r   io.Reader
+}
+
+func (c *cancellable) Read(p []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	return c.r.Read(p)
+}
+
+// errRedirect is wrapped by redirections that are not followed.
+var errRedirect = errors.New("redirect")
 
 func httpClient(stall time.Duration) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
-			Proxy:                 http.ProxyFromEnvironment,
-			DialContext:           (&net.Dialer{Timeout: min(stall, 30*time.Second)}).DialContext,
-			TLSHandshakeTimeout:   min(stall, 30*time.Second),
-			ResponseHeaderTimeout: stall,
-			IdleConnTimeout:       30 * time.Second,
+			Proxy:               http.ProxyFromEnvironment,
+			DialContext:         (&net.Dialer{Timeout: min(stall, 30*time.Second)}).DialContext,
+			TLSHandshakeTimeout: min(stall, 30*time.Second),
+			// The next fetch is for minutes later, if ever. And what a server sends on an idle
+			// connection would be logged.
+			DisableKeepAlives: true,
 			// The archive is wanted as it is stored, not unpacked on the way.
 			DisableCompression: true,
 			ForceAttemptHTTP2:  true,
 		},
-		CheckRedirect: func(req *http.Request, via []*http.Request) error {
-			const most = 10
-			switch {
-			case len(via) >= most:
-				return fmt.Errorf("more than %d redirects", most)
-			case req.URL.Scheme != "http" && req.URL.Scheme != "https":
-				return fmt.Errorf("redirect to the scheme %q", req.URL.Scheme)
-			case via[0].URL.Scheme == "https" && req.URL.Scheme != "https":
-				return errors.New("redirect from https to http")
-			}
-			return nil
-		},
+		CheckRedirect: checkRedirect,
 	}
 }
 
-var errStalled = errors.New("no progress")
-
-// getHTTP downloads, or finds that old is still what the server has.
-func (f *Fetcher) getHTTP(ctx context.Context, s *source, old *entry, progress func(string)) (*entry, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stalled := time.AfterFunc(f.limits.Stall, func() {
-		cancel(fmt.Errorf("%w for %v; the server is too slow or gone", errStalled, f.limits.Stall))
-	})
-	defer stalled.Stop()
-
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url.String(), nil)
-	if err != nil {
-		return nil, errors.New("not a valid URL")
-	}
-	if s.user != "" || s.password != "" {
-		req.SetBasicAuth(s.user, s.password)
-	}
-	if old != nil && old.ETag != "" {
-		req.Header.Set("If-None-Match", old.ETag)
-	} else if old != nil && old.LastModified != "" {
-		req.Header.Set("If-Modified-Since", old.LastModified)
-	}
-	resp, err := f.client.Do(req)
-	if err != nil {
-		return nil, cleanError(ctx, err)
-	}
-	defer resp.Body.Close()
+// checkRedirect keeps to http and never to less protection than was asked for.
+// Package net/http would pass credentials on to other ports and subdomains of a
+// host, and the whole former URL as Referer.
+func checkRedirect(req *http.Request, via []*http.Request) error {
+	const most = 10
 	switch {
-	case resp.StatusCode == http.StatusNotModified && old != nil:
-		return old, nil
-	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
-		return nil, fmt.Errorf("the server answered %s; check user and pwd of the uri", resp.Status)
-	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("the server answered %s; check the uri", resp.Status)
+	case len(via) >= most:
+		return fmt.Errorf("more than %d %ws", most, errRedirect)
+	case req.URL.Scheme != "http" && req.URL.Scheme != "https":
+		return fmt.Errorf("%w to the scheme %q", errRedirect, req.URL.Scheme)
+	case via[0].URL.Scheme == "https" && req.URL.Scheme != "https":
+		return fmt.Errorf("%w from https to http", errRedirect)
 	}
-	body := &watched{r: resp.Body, alive: func() { stalled.Reset(f.limits.Stall) }}
-	digest, _, err := f.add(ctx, body, resp.ContentLength, s.shown, progress)
-	if err != nil {
-		return nil, cleanError(ctx, err)
+	req.Header.Del("Referer")
+	for _, v := range append(via, req) {
+		if !strings.EqualFold(v.URL.Host, via[0].URL.Host) || v.URL.Scheme != via[0].URL.Scheme && v.URL.Scheme != "https" {
+			req.Header.Del("Authorization")
+		}
 	}
-	return &entry{Digest: digest, ETag: resp.Header.Get("ETag"), LastModified: strongLastModified(resp.Header)}, nil
+	return nil
 }
 
 // strongLastModified returns the date of the last change if it can tell this
@@ -129,26 +138,8 @@ func strongLastModified(h http.Header) string {
 	return h.Get("Last-Modified")
 }
 
-// watched reports each read that brought something.
-type watched struct {
-	r     io.Reader
-	alive func()
-}
-
-func (w *watched) Read(p []byte) (int, error) {
-	n, err := w.r.Read(p)
-	if n > 0 {
-		w.alive()
-	}
-	return n, err
-}
-
-// cleanError takes the URL, with its query, out of an error of net/http, and
-// puts the reason of a cancellation in.
-func cleanError(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
+// withoutURL takes the URL, with its query, out of an error of net/http.
+func withoutURL(err error) error {
 	for {
 		var ue *url.Error
 		if !errors.As(err, &ue) {

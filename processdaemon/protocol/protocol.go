@@ -187,6 +187,8 @@ type URI struct {
 	OutputDir string `json:"outputDir,omitempty"`
 	// PullPolicy is Always or IfNotPresent (the default).
 	PullPolicy string `json:"pullPolicy,omitempty"`
+	// Mode is that of a file that is no archive, permission bits only; 0 is 0755.
+	Mode uint32 `json:"mode,omitempty"`
 	// Digest, sha256:hex, names content that an earlier fetch brought into the cache.
 	Digest string `json:"digest,omitempty"`
 }

@@ -8,8 +8,13 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
+	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -53,7 +58,7 @@ func Zip(t testing.TB, entries ...Entry) []byte {
 	w := zip.NewWriter(&b)
 	for _, e := range entries {
 		h := &zip.FileHeader{Name: e.Name, Method: zip.Deflate}
-		h.SetMode(fs.FileMode(e.Mode) & 0o777)
+		h.SetMode(fs.FileMode(e.Mode)&0o777 | special(e.Mode))
 		body := e.Body
 		switch e.Type {
 		case tar.TypeSymlink:
@@ -76,6 +81,16 @@ func Zip(t testing.TB, entries ...Entry) []byte {
 	return b.Bytes()
 }
 
+// special are the setuid, setgid and sticky bits as package fs has them.
+func special(mode int64) (m fs.FileMode) {
+	for bit, is := range map[int64]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
+		if mode&bit != 0 {
+			m |= is
+		}
+	}
+	return m
+}
+
 // Gzip compresses.
 func Gzip(t testing.TB, b []byte) []byte {
 	t.Helper()
@@ -90,6 +105,63 @@ func Gzip(t testing.TB, b []byte) []byte {
 	return out.Bytes()
 }
 
+// Canary makes a small tree beside what is unpacked and returns a check that
+// nothing in it has changed: names, kinds, modes, owners, times, links and content.
+func Canary(t testing.TB, dir string) (check func()) {
+	t.Helper()
+	for _, d := range []string{dir, filepath.Join(dir, "sub")} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(d, "canary"), []byte("alive"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("canary", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	before := sum(t, dir)
+	return func() {
+		t.Helper()
+		if after := sum(t, dir); after != before {
+			t.Errorf("the canary tree has changed:\n%s\nwas:\n%s", after, before)
+		}
+	}
+}
+
+// sum describes a tree, one line for each name.
+func sum(t testing.TB, dir string) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		st, err := os.Lstat(path)
+		if err != nil {
+			return err
+		}
+		sys, ok := st.Sys().(*syscall.Stat_t)
+		if !ok {
+			return fmt.Errorf("%s: no stat", path)
+		}
+		var content [sha256.Size]byte
+		if st.Mode().IsRegular() {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			content = sha256.Sum256(b)
+		}
+		fmt.Fprintf(&all, "%s %s %d:%d %d links, changed %v, %x\n", path, st.Mode(), sys.Uid, sys.Gid, sys.Nlink, sys.Ctim, content[:8])
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return all.String()
+}
+
 const (
 	link = tar.TypeSymlink
 	hard = tar.TypeLink
@@ -97,8 +169,8 @@ const (
 )
 
 // HostileTars are tar archives that must be refused by what takes at most 5
-// entries and 100 000 bytes. Those who escape write or link to "canary", a file
-// beside the directory that is unpacked into.
+// entries and 100 000 bytes. Those who escape write or link to "canary", beside
+// the directory that is unpacked into, or to what is below it.
 func HostileTars(t testing.TB) map[string][]byte {
 	t.Helper()
 	out := map[string][]byte{}
@@ -107,6 +179,9 @@ func HostileTars(t testing.TB) map[string][]byte {
 		"dotdot inside":      {{Name: "a/../../canary", Body: "dead"}},
 		"absolute":           {{Name: "/tmp/escaped-by-a-test", Body: "dead"}},
 		"no name":            {{Name: "", Body: "x"}},
+		"dotdot to canary":   {{Name: "../canary/sub/canary", Body: "dead"}},
+		"hard link canary":   {{Name: "h", Type: hard, Link: "../canary/canary"}, {Name: "h", Body: "dead"}},
+		"link to canary":     {{Name: "l", Type: link, Link: "../canary"}, {Name: "l/sub/new", Body: "dead"}},
 		"link absolute":      {{Name: "l", Type: link, Link: "/etc"}, {Name: "l/x", Body: "dead"}},
 		"link alone":         {{Name: "l", Type: link, Link: "/tmp"}},
 		"link out":           {{Name: "l", Type: link, Link: ".."}, {Name: "l/canary", Body: "dead"}},
@@ -157,6 +232,19 @@ func BelowLinks(t testing.TB) map[string][]byte {
 	}
 }
 
+// OnlyFresh are tar archives that must be refused in a fresh directory; in one
+// in use the last entry of a name counts, and the bits are dropped.
+func OnlyFresh(t testing.TB) map[string][]byte {
+	t.Helper()
+	return map[string][]byte{
+		"file twice":       Tar(t, Entry{Name: "a", Body: "1"}, Entry{Name: "./a", Body: "2"}),
+		"file over a link": Tar(t, Entry{Name: "l", Type: link, Link: "a"}, Entry{Name: "l", Body: "2"}),
+		"hard link twice":  Tar(t, Entry{Name: "a", Body: "1"}, Entry{Name: "b"}, Entry{Name: "b", Type: hard, Link: "a"}),
+		"setuid":           Tar(t, Entry{Name: "a", Body: "1", Mode: 0o4755}),
+		"setgid":           Tar(t, Entry{Name: "a", Body: "1", Mode: 0o2755}),
+	}
+}
+
 // HostileZips are HostileTars for zip archives.
 func HostileZips(t testing.TB) map[string][]byte {
 	t.Helper()
@@ -165,6 +253,8 @@ func HostileZips(t testing.TB) map[string][]byte {
 		"absolute": Zip(t, Entry{Name: "/tmp/escaped-by-a-test", Body: "dead"}),
 		"link out": Zip(t, Entry{Name: "l", Type: link, Link: "../canary"}),
 		"via link": Zip(t, Entry{Name: "l", Type: link, Link: ".."}, Entry{Name: "l/x", Body: "x"}),
+		"below":    Zip(t, Entry{Name: "f", Body: "x"}, Entry{Name: "f/x", Body: "x"}),
+		"backward": Zip(t, Entry{Name: `..\..\canary`, Body: "dead"}, Entry{Name: "../canary", Body: "dead"}),
 		"fifo":     Zip(t, Entry{Name: "p", Type: tar.TypeFifo}),
 		"big":      Zip(t, Entry{Name: "z", Body: strings.Repeat("\x00", 200_000)}),
 		"many":     Zip(t, Entry{Name: "1"}, Entry{Name: "2"}, Entry{Name: "3"}, Entry{Name: "4"}, Entry{Name: "5"}, Entry{Name: "6"}),

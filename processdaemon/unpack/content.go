@@ -1,4 +1,4 @@
-package fetch
+package unpack
 
 import (
 	"bufio"
@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/ulikunitz/xz"
 
 	"tandem/internal/archive"
 )
@@ -24,6 +25,7 @@ const (
 	tarPlain
 	tarGzip
 	tarBzip2
+	tarXz
 	tarZstd
 	zipFile
 )
@@ -32,7 +34,7 @@ func kindOf(name string) kind {
 	n := strings.ToLower(name)
 	for suffix, k := range map[string]kind{
 		".tar": tarPlain, ".tar.gz": tarGzip, ".tgz": tarGzip, ".tar.bz2": tarBzip2, ".tbz2": tarBzip2, ".tbz": tarBzip2,
-		".tar.zst": tarZstd, ".tzst": tarZstd, ".zip": zipFile,
+		".tar.xz": tarXz, ".txz": tarXz, ".tar.zst": tarZstd, ".tzst": tarZstd, ".zip": zipFile,
 	} {
 		if strings.HasSuffix(n, suffix) && len(n) > len(suffix) {
 			return k
@@ -41,38 +43,56 @@ func kindOf(name string) kind {
 	return plain
 }
 
-// Owner is who shall own what is unpacked; -1 leaves it to who unpacks.
-type Owner = archive.Owner
-
-// ErrHostile is wrapped by the refusals of what no honest archive holds.
-var ErrHostile = archive.ErrHostile
-
-// unpack writes the content of an archive, or the file itself under name, below root.
-func unpack(ctx context.Context, blob, name string, root *os.Root, owner Owner, limits Limits) error {
-	f, err := os.Open(blob)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
+// content writes the content of an archive, or the file itself under the job's
+// name, below root. packed is called with the bytes of f that were read, often.
+func content(ctx context.Context, f *os.File, root *os.Root, j *Job, packed func(int64)) error {
 	st, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	o := archive.Options{Owner: owner, MaxFiles: limits.MaxFiles, MaxBytes: limits.MaxUnpacked, Packed: st.Size()}
+	m := &meter{f: f, told: packed}
+	o := archive.Options{
+		Owner: archive.Self, MaxFiles: j.MaxFiles, MaxBytes: j.MaxBytes, MaxRatio: j.MaxRatio, Packed: st.Size(),
+		Progress: func(int64) { packed(m.n) },
+	}
 	var entries int
-	switch k := kindOf(name); k {
+	switch k := kindOf(j.Name); k {
 	case plain:
-		// Whoever fetches a single file means to run it, or does not mind.
-		return archive.File(ctx, root, name, 0o755, f, o)
+		return archive.File(ctx, root, j.Name, j.mode(), m, o)
 	case zipFile:
-		entries, err = archive.Zip(ctx, root, f, st.Size(), o)
+		entries, err = archive.Zip(ctx, root, m, st.Size(), o)
 	default:
-		entries, err = compressedTar(ctx, root, f, k, o)
+		entries, err = compressedTar(ctx, root, m, k, o)
 	}
 	if err == nil && entries == 0 {
 		err = errors.New("the archive is empty")
 	}
 	return err
+}
+
+// meter counts what is read of a file.
+type meter struct {
+	f    *os.File
+	n    int64
+	told func(int64)
+}
+
+func (m *meter) Read(p []byte) (int, error) {
+	n, err := m.f.Read(p)
+	m.count(n)
+	return n, err
+}
+
+// ReadAt is for zip archives, which are read all over the place.
+func (m *meter) ReadAt(p []byte, at int64) (int, error) {
+	n, err := m.f.ReadAt(p, at)
+	m.count(n)
+	return n, err
+}
+
+func (m *meter) count(n int) {
+	m.n += int64(n)
+	m.told(m.n)
 }
 
 func compressedTar(ctx context.Context, root *os.Root, f io.Reader, k kind, o archive.Options) (int, error) {
@@ -88,8 +108,15 @@ func compressedTar(ctx context.Context, root *os.Root, f io.Reader, k kind, o ar
 		r = z
 	case tarBzip2:
 		r = bzip2.NewReader(br)
+	case tarXz:
+		z, err := xz.NewReader(br)
+		if err != nil {
+			return 0, archive.NotA("xz file", err)
+		}
+		r = z
 	case tarZstd:
 		const window = 128 << 20
+		// One decoder works in this goroutine, as the confinement wants it.
 		z, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(window))
 		if err != nil {
 			return 0, archive.NotA("zstd file", err)

@@ -1,7 +1,8 @@
-package fetch
+package unpack
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -12,33 +13,41 @@ import (
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/ulikunitz/xz"
 
 	"tandem/internal/archive/archivetest"
 )
 
 // unpackInto unpacks below a directory with a canary beside it, and checks
 // that nothing outside has changed.
-func unpackInto(t testing.TB, name string, archive []byte, l Limits) (string, error) {
+func unpackInto(t testing.TB, name string, archive []byte, j Job) (string, error) {
 	t.Helper()
-	l.defaults()
 	base := t.TempDir()
 	dir := filepath.Join(base, "root")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	canary := filepath.Join(base, "canary")
-	put(t, canary, "alive")
+	unchanged := archivetest.Canary(t, filepath.Join(base, "canary"))
 	blob := filepath.Join(base, "blob")
 	if err := os.WriteFile(blob, archive, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	f, err := os.Open(blob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	err = unpack(context.Background(), blob, name, root, nobody, l)
-	want(t, canary, "alive")
+	j.Name = name
+	if j.MaxBytes == 0 {
+		j.MaxBytes, j.MaxFiles = 1<<30, 1000
+	}
+	err = content(context.Background(), f, root, &j, func(int64) {})
+	unchanged()
 	if e, _ := os.ReadDir(base); len(e) != 3 {
 		t.Errorf("outside: %v", e)
 	}
@@ -64,8 +73,8 @@ func unpackInto(t testing.TB, name string, archive []byte, l Limits) (string, er
 func TestHonestArchives(t *testing.T) {
 	t.Parallel()
 	entries := []archivetest.Entry{
-		{Name: "./app/", Type: tar.TypeDir, Mode: 0o555}, {Name: "./app/start.sh", Body: "#!/bin/sh\n", Mode: 0o4755},
-		{Name: "deep/er/file", Body: "x"}, {Name: "app/start.sh", Body: "#!second\n", Mode: 0o755},
+		{Name: "./app/", Type: tar.TypeDir, Mode: 0o555}, {Name: "./app/start.sh", Body: "#!second\n", Mode: 0o755},
+		{Name: "deep/er/file", Body: "x"},
 		{Name: "app/link", Type: tar.TypeSymlink, Link: "../deep/er/file"}, {Name: "app/dangling", Type: tar.TypeSymlink, Link: "nowhere"},
 	}
 	plainTar := archivetest.Tar(t, append(entries, archivetest.Entry{Name: "hard", Type: tar.TypeLink, Link: "deep/er/file"})...)
@@ -75,9 +84,10 @@ func TestHonestArchives(t *testing.T) {
 	}
 	for name, archive := range map[string][]byte{
 		"a.tar": plainTar, "a.tar.gz": archivetest.Gzip(t, plainTar), "A.TGZ": archivetest.Gzip(t, plainTar), "a.tar.zst": zw.EncodeAll(plainTar, nil),
+		"a.tar.xz": xzOf(t, plainTar), "a.TXZ": xzOf(t, plainTar),
 		"a.zip": archivetest.Zip(t, entries[1:]...),
 	} {
-		dir, err := unpackInto(t, name, archive, Limits{})
+		dir, err := unpackInto(t, name, archive, Job{})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -92,20 +102,38 @@ func TestHonestArchives(t *testing.T) {
 		}
 	}
 	// Other names are files, whatever is in them.
-	dir, err := unpackInto(t, "app.jar", archivetest.Zip(t, entries[1]), Limits{})
+	dir, err := unpackInto(t, "app.jar", archivetest.Zip(t, entries[1]), Job{})
 	if e, _ := os.ReadDir(dir); err != nil || len(e) != 1 || e[0].Name() != "app.jar" {
 		t.Errorf("%v %v", e, err)
 	}
+}
+
+// xzOf compresses as xz does.
+func xzOf(t testing.TB, b []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := xz.NewWriter(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
 }
 
 func TestHostileTars(t *testing.T) {
 	t.Parallel()
 	all := archivetest.HostileTars(t)
 	maps.Copy(all, archivetest.BelowLinks(t))
+	maps.Copy(all, archivetest.OnlyFresh(t))
 	for what, archive := range all {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			if _, err := unpackInto(t, "a.tar.gz", archivetest.Gzip(t, archive), Limits{MaxFiles: 5, MaxUnpacked: 100_000}); !errors.Is(err, ErrHostile) {
+			if _, err := unpackInto(t, "a.tar.gz", archivetest.Gzip(t, archive), Job{MaxFiles: 5, MaxBytes: 100_000}); !errors.Is(err, ErrHostile) {
 				t.Errorf("accepted, or refused for another reason: %v", err)
 			}
 		})
@@ -115,7 +143,7 @@ func TestHostileTars(t *testing.T) {
 func TestHostileZips(t *testing.T) {
 	t.Parallel()
 	for what, archive := range archivetest.HostileZips(t) {
-		if _, err := unpackInto(t, "a.zip", archive, Limits{MaxFiles: 5, MaxUnpacked: 100_000}); !errors.Is(err, ErrHostile) {
+		if _, err := unpackInto(t, "a.zip", archive, Job{MaxFiles: 5, MaxBytes: 100_000}); !errors.Is(err, ErrHostile) {
 			t.Errorf("%s: accepted, or refused for another reason: %v", what, err)
 		}
 	}
@@ -134,9 +162,10 @@ func TestBrokenArchivesAreNamed(t *testing.T) {
 		"empty tar": {"a.tar", archivetest.Tar(t), "empty"},
 		"zero":      {"a.tar", nil, "empty"},
 		"zip":       {"a.zip", []byte("PK nonsense"), "not a whole zip archive"},
+		"xz":        {"a.tar.xz", []byte("<html>not found</html>"), "not a whole xz file"},
 		"zst":       {"a.tar.zst", []byte("nonsense"), "not a whole tar archive"},
 	} {
-		if _, err := unpackInto(t, c.name, c.b, Limits{}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := unpackInto(t, c.name, c.b, Job{}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
 		}
 	}
@@ -153,6 +182,6 @@ func FuzzUnpack(f *testing.F) {
 		if isZip {
 			name = "a.zip"
 		}
-		_, _ = unpackInto(t, name, archive, Limits{MaxFiles: 50, MaxUnpacked: 1 << 20})
+		_, _ = unpackInto(t, name, archive, Job{MaxFiles: 50, MaxBytes: 1 << 20})
 	})
 }
