@@ -94,8 +94,8 @@ type Runtime struct {
 
 	mu    sync.Mutex
 	tasks map[string]*task
-	// images are the digests of prepared tasks.
-	images map[string]string
+	// images are those of prepared tasks.
+	images map[string]imageFacts
 }
 
 var _ executor.Runtime = (*Runtime)(nil)
@@ -110,6 +110,8 @@ type task struct {
 	sandbox string
 	nodeIP  string
 	host    bool
+	// alone is set for a network without addresses.
+	alone   bool
 	join    string
 	publish []api.TaskPort
 	files   string
@@ -181,7 +183,7 @@ func New(opt Options) (*Runtime, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.Default()
 	}
-	r := &Runtime{opt: opt, engine: c, log: opt.Logger, tasks: map[string]*task{}, images: map[string]string{}}
+	r := &Runtime{opt: opt, engine: c, log: opt.Logger, tasks: map[string]*task{}, images: map[string]imageFacts{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r, nil
 }

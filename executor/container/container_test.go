@@ -184,7 +184,7 @@ func TestE5WithoutPidfd(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.State.Pid = 1 // some process that is not the container's
-	f.begin(f.tasks[task.ID], c, nil)
+	f.begin(f.tasks[task.ID], f.told(f.tasks[task.ID], c))
 	if f.started(task.ID).proc != nil {
 		t.Fatal("took a stranger for the container's process")
 	}

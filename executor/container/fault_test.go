@@ -12,35 +12,6 @@ import (
 	"tandem/internal/procid"
 )
 
-// TestThreeCallsOnTheLaunchPath: what a launch costs at the engine.
-func TestThreeCallsOnTheLaunchPath(t *testing.T) {
-	t.Parallel()
-	f, p := behindProxy(t)
-	task := f.task("sleep 60")
-	if err := f.Prepare(f.ctx(), task, func(string) {}); err != nil {
-		t.Fatal(err)
-	}
-	p.seen("")
-	if err := f.Create(f.ctx(), task); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.Start(f.ctx(), task.ID); err != nil {
-		t.Fatal(err)
-	}
-	// Following the output is not part of it: it takes one call, wherever it begins.
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := 0
-	for _, c := range p.calls {
-		if !strings.HasSuffix(c, "/logs") && !strings.HasSuffix(c, "/attach") {
-			n++
-		}
-	}
-	if n > 3 {
-		t.Errorf("%d calls: %v", n, p.calls)
-	}
-}
-
 // TestSilentEngineExitIsKnown: the engine says nothing, the container ends, and that is known.
 func TestSilentEngineExitIsKnown(t *testing.T) {
 	t.Parallel()

@@ -19,6 +19,14 @@ const (
 	pullNever        = "Never"
 )
 
+// imageFacts are what a launch needs to know of its image.
+type imageFacts struct {
+	// Digest is that of the image in its registry, or its id.
+	Digest string
+	// StopSignal is empty where the image has none of its own.
+	StopSignal string
+}
+
 // Prepare makes sure that the image is on the agent, as the pull policy says;
 // an empty policy is IfNotPresent.
 func (r *Runtime) Prepare(ctx context.Context, t *executor.Task, progress func(string)) error {
@@ -62,7 +70,7 @@ func (r *Runtime) Prepare(ctx context.Context, t *executor.Task, progress func(s
 		}
 	}
 	r.mu.Lock()
-	r.images[t.ID] = img.Digest(name)
+	r.images[t.ID] = imageFacts{Digest: img.Digest(name), StopSignal: img.Config.StopSignal}
 	r.mu.Unlock()
 	return nil
 }

@@ -73,7 +73,7 @@ func TestPullIsTriedAgain(t *testing.T) {
 	if err := f.Prepare(f.ctx(), task, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
-	if got := f.images[task.ID]; got != reg.digest {
+	if got := f.images[task.ID]; got.Digest != reg.digest {
 		t.Errorf("digest %q, want %q", got, reg.digest)
 	}
 	gone := newRegistry(t, "", "")

@@ -56,35 +56,78 @@ func (r *Runtime) Start(ctx context.Context, taskID string) (executor.Started, e
 	if err := failpoint.Inject("container/started"); err != nil {
 		return executor.Started{}, err
 	}
-	c, err := r.engine.Inspect(sctx, id)
-	if engine.IsUnreachable(err) && sctx.Err() == nil {
-		c, err = r.engine.Inspect(sctx, id)
-	}
-	if err != nil {
-		return executor.Started{}, fmt.Errorf("task %q: %w", taskID, err)
-	}
-	if startErr != nil && c.State.Status == "created" {
-		return executor.Started{}, fmt.Errorf("task %q: %w", taskID, startErr)
+	r.mu.Lock()
+	img := r.images[taskID]
+	r.mu.Unlock()
+	started := executor.Started{ContainerID: id, ImageDigest: img.Digest, At: time.Now()}
+	b := beginning{id: id, stopSignal: img.StopSignal, attached: attached}
+	if startErr != nil || img == (imageFacts{}) || !r.look(t, &b) {
+		c, err := r.engine.Inspect(sctx, id)
+		if engine.IsUnreachable(err) && sctx.Err() == nil {
+			c, err = r.engine.Inspect(sctx, id)
+		}
+		if err != nil {
+			return executor.Started{}, fmt.Errorf("task %q: %w", taskID, err)
+		}
+		if startErr != nil && c.State.Status == "created" {
+			return executor.Started{}, fmt.Errorf("task %q: %w", taskID, startErr)
+		}
+		b = r.told(t, c)
+		b.attached = attached
+		started.At, started.Pid = c.State.StartedAt, c.State.Pid
 	}
 	begun = true
-	n := r.begin(t, c, attached)
-	r.mu.Lock()
-	digest := r.images[taskID]
-	r.mu.Unlock()
-	return executor.Started{ContainerID: id, ImageDigest: digest, Pid: c.State.Pid, IPs: n.ips, At: c.State.StartedAt}, nil
+	if b.proc != nil {
+		started.Pid = b.proc.Identity().Pid
+	}
+	started.IPs = r.begin(t, b).ips
+	return started, nil
+}
+
+// beginning is what is known of a container that has just been started.
+type beginning struct {
+	id         string
+	stopSignal string
+	ips        []string
+	proc       *procid.Process // nil when the kernel cannot be asked
+	attached   io.ReadCloser   // nil when its output is not attached
+}
+
+// look asks the kernel about a started container; false means that the engine
+// has to be asked, also because it has ended already.
+func (r *Runtime) look(t *task, b *beginning) bool {
+	p := findInit(b.id)
+	if p == nil {
+		return false
+	}
+	ips, known := r.given(t)
+	if !known {
+		if ips = addressesIn(p); len(ips) == 0 {
+			p.Close()
+			return false
+		}
+	}
+	b.proc, b.ips = p, ips
+	return true
+}
+
+// told is what the engine tells about a started container.
+func (r *Runtime) told(t *task, c *engine.Container) beginning {
+	b := beginning{id: c.ID, ips: r.addresses(t, c), stopSignal: c.Config.StopSignal}
+	if c.State.Running {
+		b.proc = openInit(c.State.Pid, c.ID)
+	}
+	return b
 }
 
 // begin makes the run of a started container and the goroutines that watch it.
-func (r *Runtime) begin(t *task, c *engine.Container, attached io.ReadCloser) *run {
+func (r *Runtime) begin(t *task, b beginning) *run {
 	n := &run{
-		ips: r.addresses(t, c), stopSignal: c.Config.StopSignal, tail: &tail{},
+		ips: b.ips, stopSignal: b.stopSignal, proc: b.proc, tail: &tail{},
 		ended: make(chan struct{}), done: make(chan struct{}), settled: make(chan struct{}), copied: make(chan struct{}),
 	}
 	if n.stopSignal == "" {
 		n.stopSignal = "SIGTERM"
-	}
-	if c.State.Running {
-		n.proc = openInit(c.State.Pid, c.ID)
 	}
 	r.mu.Lock()
 	t.run = n
@@ -97,8 +140,8 @@ func (r *Runtime) begin(t *task, c *engine.Container, attached io.ReadCloser) *r
 	copying, stopCopying := context.WithCancel(r.ctx)
 	following, stopFollowing := context.WithCancel(copying)
 	n.stopCopying, n.stopFollowing = stopCopying, stopFollowing
-	r.wg.Go(func() { r.copyOutput(copying, following, out, c.ID, n, attached) })
-	r.wg.Go(func() { r.watch(t, c.ID, n) })
+	r.wg.Go(func() { r.copyOutput(copying, following, out, b.id, n, b.attached) })
+	r.wg.Go(func() { r.watch(t, b.id, n) })
 	return n
 }
 
@@ -122,27 +165,35 @@ func openInit(pid int, containerID string) *procid.Process {
 	return p
 }
 
+// given are the addresses of a task that come from elsewhere: the agent, the task
+// whose network it shares, or nowhere. known is false when the engine gives it one.
+func (r *Runtime) given(t *task) (ips []string, known bool) {
+	switch {
+	case t.host && t.nodeIP != "":
+		return []string{t.nodeIP}, true
+	case t.host, t.alone:
+		return nil, true
+	case t.join == "":
+		return nil, false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch o := r.tasks[t.join]; {
+	case o == nil:
+		return nil, true
+	case o.run != nil:
+		return o.run.ips, true
+	default:
+		return o.ips, true
+	}
+}
+
 // addresses are those of the network namespace that the container is in.
 func (r *Runtime) addresses(t *task, c *engine.Container) []string {
-	if t.host {
-		if t.nodeIP == "" {
-			return nil
-		}
-		return []string{t.nodeIP}
+	ips, known := r.given(t)
+	if known {
+		return ips
 	}
-	if t.join != "" {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		switch o := r.tasks[t.join]; {
-		case o == nil:
-			return nil
-		case o.run != nil:
-			return o.run.ips
-		default:
-			return o.ips
-		}
-	}
-	var ips []string
 	for _, e := range c.NetworkSettings.Networks {
 		for _, ip := range []string{e.IPAddress, e.GlobalIPv6Address} {
 			if ip != "" {

@@ -136,7 +136,7 @@ func (r *Runtime) findRun(ctx context.Context, t *task, id string, unsure bool) 
 	n := t.run
 	r.mu.Unlock()
 	if n == nil {
-		n = r.begin(t, c, nil)
+		n = r.begin(t, r.told(t, c))
 	}
 	return n, c.ID, nil
 }

@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -147,6 +148,22 @@ var home = sync.OnceValues(func() (int, error) {
 
 // socketIn makes a socket in another namespace.
 func socketIn(ns *os.File, family, kind int) (fd int, err error) {
+	fd = -1
+	err = within(ns, func() error {
+		var err error
+		fd, err = unix.Socket(family, kind, 0)
+		return os.NewSyscallError("socket", err)
+	})
+	if err != nil && fd >= 0 {
+		unix.Close(fd)
+		fd = -1
+	}
+	return fd, err
+}
+
+// within calls fn on a thread that is in the namespace meanwhile. It must be the
+// last thing that its goroutine does: a thread that finds no way back ends with it.
+func within(ns *os.File, fn func() error) (err error) {
 	runtime.LockOSThread()
 	stay := false
 	defer func() {
@@ -158,29 +175,55 @@ func socketIn(ns *os.File, family, kind int) (fd int, err error) {
 	}()
 	back, err := home()
 	if err != nil {
-		return -1, err
+		return err
 	}
 	raw, err := ns.SyscallConn()
 	if err != nil {
-		return -1, err
+		return err
 	}
-	fd = -1
 	controlErr := raw.Control(func(target uintptr) {
 		if err = unix.Setns(int(target), unix.CLONE_NEWNET); err != nil {
 			err = os.NewSyscallError("setns", err)
 			return
 		}
-		fd, err = unix.Socket(family, kind, 0)
-		err = os.NewSyscallError("socket", err)
+		err = fn()
 		stay = unix.Setns(back, unix.CLONE_NEWNET) != nil
 	})
 	if stay {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
-		return -1, errors.New("no way back to the own namespace")
+		return errors.New("no way back to the own namespace")
 	}
-	return fd, errors.Join(controlErr, err)
+	return errors.Join(controlErr, err)
+}
+
+// Addrs returns the addresses of the interfaces in a namespace, those of loopback
+// and of single links left out, in order.
+func Addrs(ns *os.File) ([]netip.Addr, error) {
+	type answer struct {
+		addrs []net.Addr
+		err   error
+	}
+	ch := make(chan answer, 1)
+	go func() {
+		var a answer
+		a.err = within(ns, func() (err error) {
+			a.addrs, err = net.InterfaceAddrs()
+			return err
+		})
+		ch <- a
+	}()
+	a := <-ch
+	if a.err != nil {
+		return nil, fmt.Errorf("addresses in the network namespace: %w", a.err)
+	}
+	var out []netip.Addr
+	for _, addr := range a.addrs {
+		p, err := netip.ParsePrefix(addr.String())
+		if ip := p.Addr().Unmap(); err == nil && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
+			out = append(out, ip)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out, nil
 }
 
 // await waits for the end of a connection attempt, see connect(2), EINPROGRESS.

@@ -4,9 +4,9 @@
 // It is small on purpose. An executor runs once per taskgroup, and the official
 // client brings tracing and transports that nobody here uses: measured with Go
 // 1.26, 0.8 MB of private memory and 0.7 MB of binary before the first call.
-// Versions from 1.41 (Docker 20.10) on are spoken; the newest that both sides
-// know is agreed on at the first call. Every call has a deadline of its own. The
-// package must never retry: only its caller knows what may be done twice.
+// Version 1.41 (Docker 20.10) is spoken; with an engine that refuses it, the
+// newest that both sides know. Every call has a deadline of its own. The package
+// must never retry what may have been done: only its caller knows what may be done twice.
 package engine
 
 import (
@@ -52,7 +52,7 @@ type Client struct {
 	http *http.Client
 	// slow and quick are the deadlines; tests have shorter ones.
 	slow, quick time.Duration
-	// minor is the agreed version 1.<minor>; 0 before the first call.
+	// minor is the agreed version 1.<minor>; 0 before the first answer.
 	minor atomic.Int32
 }
 
@@ -177,14 +177,44 @@ func (c *Client) do(ctx context.Context, r request, out any) error {
 	return nil
 }
 
-// open makes a call and returns its answer, whose body the caller closes.
+// open makes a call and returns its answer, whose body the caller closes. The
+// first one is made in the oldest version, which nearly every engine speaks, so
+// that a launch does not wait for the question which one it is to be.
 func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
-	minor, err := c.version(ctx)
-	if err != nil {
+	v := c.minor.Load()
+	if _, once := r.body.(io.Reader); v == 0 && once {
+		var err error
+		if v, err = c.version(ctx); err != nil {
+			return nil, err
+		}
+	}
+	resp, err := c.send(ctx, r, prefix(max(v, oldest)))
+	switch status(err) {
+	case 0:
+		if err == nil {
+			c.minor.CompareAndSwap(0, oldest)
+		}
+		return resp, err
+	case http.StatusBadRequest, http.StatusNotFound:
+		// So says also an engine that does not speak this version, and what is none.
+	default:
 		return nil, err
 	}
-	return c.send(ctx, r, "/v1."+strconv.Itoa(int(minor)))
+	if v != 0 {
+		return nil, err
+	}
+	// Nothing was done, so it may be asked for again.
+	agreed, verr := c.version(ctx)
+	if verr != nil {
+		return nil, verr
+	}
+	if agreed == oldest || status(err) == http.StatusNotFound {
+		return nil, err
+	}
+	return c.send(ctx, r, prefix(agreed))
 }
+
+func prefix(minor int32) string { return "/v1." + strconv.Itoa(int(minor)) }
 
 // stream is open for an answer that goes on as long as its reader wants: only its
 // beginning has a deadline. After a connection was handed over the context means
@@ -282,6 +312,9 @@ func (c *Client) version(ctx context.Context) (int32, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.quick)
 	defer cancel()
 	resp, err := c.send(ctx, request{op: "ping", method: http.MethodGet, path: "/_ping"}, "")
+	if code := status(err); code >= 400 && code < 500 {
+		return 0, fmt.Errorf("docker host %s: what answers is no Docker Engine (%w); check the address", c.host, err)
+	}
 	if err != nil {
 		return 0, err
 	}

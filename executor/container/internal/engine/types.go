@@ -161,6 +161,7 @@ type Progress struct {
 type Image struct {
 	ID          string `json:"Id"`
 	RepoDigests []string
+	Config      struct{ StopSignal string }
 }
 
 // Digest is the digest under which the registry of name knows the image; one that
