@@ -28,6 +28,8 @@ import (
 const (
 	childEnv   = "PROCESSD_TEST_DIR"
 	exposerEnv = "PROCESSD_TEST_OWNER"
+	// startTimeoutEnv bounds start commands in the daemon, as a duration.
+	startTimeoutEnv = "PROCESSD_TEST_START_TIMEOUT"
 )
 
 // TestMain doubles as the daemon in a process of its own, which the tests kill
@@ -52,7 +54,8 @@ func childDaemon(dir string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	err := func() error {
-		d, err := New(Options{DataDir: filepath.Join(dir, "data"), OwnProgram: true, ReapInterval: 20 * time.Millisecond})
+		startTimeout, _ := time.ParseDuration(os.Getenv(startTimeoutEnv)) // most have none
+		d, err := New(Options{DataDir: filepath.Join(dir, "data"), OwnProgram: true, ReapInterval: 20 * time.Millisecond, StartTimeout: startTimeout})
 		if err != nil {
 			return err
 		}
@@ -74,6 +77,7 @@ func childDaemon(dir string) int {
 type proc struct {
 	t   testing.TB
 	dir string
+	env []string // more for the daemon
 	c   *client.Client
 	cmd *exec.Cmd
 }
@@ -111,7 +115,7 @@ func (p *proc) start(points string) {
 	}
 	defer log.Close()
 	p.cmd = exec.Command(os.Args[0])
-	p.cmd.Env = append(os.Environ(), childEnv+"="+p.dir, failpoint.EnvVar+"="+points)
+	p.cmd.Env = append(append(os.Environ(), p.env...), childEnv+"="+p.dir, failpoint.EnvVar+"="+points)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)

@@ -46,6 +46,15 @@ type hierarchy struct {
 	controllers []string
 }
 
+// named tells whether a line of /proc/<pid>/cgroup is about this hierarchy, by its
+// number and its controllers (cgroups(7)).
+func (h *hierarchy) named(number, controllers string) bool {
+	if h.v2 {
+		return number == "0"
+	}
+	return number != "0" && len(h.controllers) > 0 && slices.Contains(strings.Split(controllers, ","), h.controllers[0])
+}
+
 func (h *hierarchy) has(controller string) bool { return slices.Contains(h.controllers, controller) }
 
 // Open finds the hierarchies of this machine and prepares the subtree base, for

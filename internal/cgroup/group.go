@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -194,7 +193,11 @@ func (g *Group) add(pid int, cloned bool) error {
 // are not among them.
 func (g *Group) Pids() ([]int, error) {
 	if g.tree.mode == ModeSession {
-		return sessionPids(g.leaders)
+		s, err := sessionsOf(g.leaders)
+		if err != nil {
+			return nil, err
+		}
+		return s.pids()
 	}
 	var out []int
 	err := filepath.WalkDir(g.dir(g.tree.track), func(path string, d fs.DirEntry, err error) error {
@@ -235,8 +238,27 @@ func readPids(path string) ([]int, error) {
 
 // Contains tells whether the process is in the group or below it.
 func (g *Group) Contains(pid int) (bool, error) {
-	pids, err := g.Pids()
-	return slices.Contains(pids, pid), err
+	if g.tree.mode == ModeSession {
+		s, err := sessionsOf(g.leaders)
+		return err == nil && s.has(strconv.Itoa(pid)), err
+	}
+	// The process is asked and not the group, which may have thousands.
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("control groups of process %d: %w", pid, err)
+	}
+	// hierarchy:controllers:path (cgroups(7)); the path may begin above the mount.
+	own := "/" + filepath.Join(g.tree.base, g.name)
+	for line := range strings.Lines(string(b)) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(f) == 3 && g.tree.track.named(f[0], f[1]) && (strings.HasSuffix(f[2], own) || strings.Contains(f[2], own+"/")) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // Empty tells whether nothing of the group runs any more; a group that does
@@ -254,65 +276,6 @@ func (g *Group) Empty() (bool, error) {
 	}
 	pids, err := g.Pids()
 	return len(pids) == 0, err
-}
-
-// Kill sends SIGKILL to everything in the group. It does not wait: poll Empty,
-// and kill again while it is not. A group that was killed must be removed and
-// created anew before another process is put into it: Linux 6 kills what is
-// cloned into a group that ever saw cgroup.kill, because it compares the kill
-// counters of the parent's group and the new one.
-func (g *Group) Kill() error {
-	if err := failpoint.Inject("cgroup/kill"); err != nil {
-		return err
-	}
-	if g.tree.mode == ModeSession {
-		return g.Signal(unix.SIGKILL)
-	}
-	dir := g.dir(g.tree.track)
-	if g.tree.track.v2 {
-		err := writeFile(filepath.Join(dir, "cgroup.kill"), "1")
-		if err == nil {
-			return nil
-		}
-		if _, statErr := os.Stat(dir); errors.Is(statErr, fs.ErrNotExist) {
-			return nil
-		}
-		// cgroup.kill exists since Linux 5.14.
-	}
-	freeze, thaw := "cgroup.freeze", [2]string{"1", "0"}
-	if !g.tree.track.v2 {
-		freeze, thaw = "freezer.state", [2]string{"FROZEN", "THAWED"}
-	}
-	path := filepath.Join(dir, freeze)
-	// Frozen processes cannot fork, so the list is complete; where there is no
-	// freezer the caller's loop has to win the race. In v1 the kill takes effect at the thaw.
-	_ = writeFile(path, thaw[0])
-	err := g.Signal(unix.SIGKILL)
-	_ = writeFile(path, thaw[1])
-	return err
-}
-
-// Signal sends sig to everything in the group, process by process.
-func (g *Group) Signal(sig syscall.Signal) error {
-	pids, err := g.Pids()
-	for _, pid := range pids {
-		p, openErr := procid.OpenPid(pid)
-		if openErr != nil {
-			if !errors.Is(openErr, procid.ErrGone) {
-				err = errors.Join(err, openErr)
-			}
-			continue
-		}
-		// The pid may have been given away since the list was read: look again
-		// while the handle pins the process.
-		if in, inErr := g.Contains(pid); inErr == nil && in {
-			if sigErr := p.Signal(sig); sigErr != nil && !errors.Is(sigErr, procid.ErrGone) {
-				err = errors.Join(err, sigErr)
-			}
-		}
-		p.Close()
-	}
-	return err
 }
 
 // OOMKills returns how many processes of the group the kernel killed for lack

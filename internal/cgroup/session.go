@@ -9,16 +9,20 @@ import (
 	"tandem/internal/procid"
 )
 
-// sessionPids returns the living processes in the sessions of the leaders and
-// not older than the first of them. A leader that has ended still names its
+// sessions are what holds the processes of a task together in ModeSession.
+type sessions struct {
+	numbers map[string]bool
+	oldest  uint64
+}
+
+// sessionsOf returns the sessions of the leaders. A leader that has ended still names its
 // session, because the kernel does not give a pid away while a session has that number.
-func sessionPids(leaders []procid.Identity) ([]int, error) {
+func sessionsOf(leaders []procid.Identity) (sessions, error) {
 	boot, err := procid.BootID()
 	if err != nil {
-		return nil, err
+		return sessions{}, err
 	}
-	sessions := map[string]bool{}
-	var oldest uint64
+	out := sessions{numbers: map[string]bool{}}
 	for _, l := range leaders {
 		if l.BootID != boot {
 			continue
@@ -29,20 +33,30 @@ func sessionPids(leaders []procid.Identity) ([]int, error) {
 				continue
 			}
 			if s, ok := readSession(strconv.Itoa(l.Pid)); ok {
-				sessions[s.session] = true
+				out.numbers[s.session] = true
 			}
 		}
-		sessions[strconv.Itoa(l.Pid)] = true
-		if oldest == 0 || l.StartTime < oldest {
-			oldest = l.StartTime
+		out.numbers[strconv.Itoa(l.Pid)] = true
+		if out.oldest == 0 || l.StartTime < out.oldest {
+			out.oldest = l.StartTime
 		}
-	}
-	if len(sessions) == 0 {
-		return nil, nil
 	}
 	if own, ok := readSession("self"); ok {
 		// Whatever a leader did to get here, the caller is no part of a task.
-		delete(sessions, own.session)
+		delete(out.numbers, own.session)
+	}
+	return out, nil
+}
+
+// has tells whether a living process is in the sessions and not older than the first leader.
+func (s sessions) has(pid string) bool {
+	p, ok := readSession(pid)
+	return ok && !p.dead && s.numbers[p.session] && p.start >= s.oldest
+}
+
+func (s sessions) pids() ([]int, error) {
+	if len(s.numbers) == 0 {
+		return nil, nil
 	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -51,10 +65,7 @@ func sessionPids(leaders []procid.Identity) ([]int, error) {
 	var out []int
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		if s, ok := readSession(e.Name()); ok && !s.dead && sessions[s.session] && s.start >= oldest {
+		if err == nil && s.has(e.Name()) {
 			out = append(out, pid)
 		}
 	}
