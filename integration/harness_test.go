@@ -21,6 +21,8 @@ import (
 
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/client"
+
+	"tandem/internal/cgroup/cgrouptest"
 )
 
 // harness is what all tests of this package share.
@@ -71,7 +73,7 @@ func runTests(m *testing.M) (code int, err error) {
 			harness.engine.Close()
 		}()
 	}
-	return m.Run(), nil
+	return cgrouptest.Run(m.Run, "tandem", "p-", "k-"), nil
 }
 
 // startEngine finds the engine and makes the image.

@@ -107,6 +107,8 @@ type daemonPath struct {
 	faultPath
 	// orphaned: the executor is killed, so that the daemon cleans up; the points are those from there on.
 	orphaned bool
+	// neverMade: the executor dies when it has recorded a container and asks the engine for it; the points are those from there on.
+	neverMade bool
 	// restarted: the daemon is killed, and the points are those of the next one.
 	restarted bool
 }
@@ -115,6 +117,8 @@ func (path *daemonPath) what() string {
 	switch {
 	case path.orphaned:
 		return path.name + " of a dead executor"
+	case path.neverMade:
+		return path.name + " that a dead executor never made"
 	case path.restarted:
 		return path.name + ", adopted"
 	}
@@ -129,7 +133,7 @@ func TestFaultPointsOfDaemon(t *testing.T) { //nolint:tparallel // tryEach runs 
 	t.Parallel()
 	paths := []daemonPath{{faultPath: pathForeground}, {faultPath: pathPidFile}, {faultPath: pathPidFile, restarted: true}}
 	if harness.noEngine == "" {
-		paths = append(paths, daemonPath{faultPath: pathMixed, orphaned: true})
+		paths = append(paths, daemonPath{faultPath: pathMixed, orphaned: true}, daemonPath{faultPath: pathContainer("NONE"), neverMade: true})
 	}
 	for _, path := range paths {
 		what := path.what()
@@ -151,8 +155,8 @@ func TestFaultPointsOfDaemon(t *testing.T) { //nolint:tparallel // tryEach runs 
 			if who == "keeper" {
 				points = keepers
 			}
-			if who == "keeper" && path.restarted {
-				continue // it is that of the first daemon
+			if who == "keeper" && (path.restarted || path.neverMade) {
+				continue // it is that of the first daemon, or has nothing to do
 			}
 			tryEach(t, who+", "+what, points, 4, func(p failpoint.Pass) (time.Duration, error) {
 				r, err := path.once(t, who+" "+what+" "+p.String(), &p)
@@ -202,14 +206,20 @@ func (path daemonPath) live(c *cluster, pass *failpoint.Pass) (out lifeOf, err e
 		}
 	}()
 	spared := func() error { return nil }
-	if path.orphaned {
+	if path.orphaned || path.neverMade {
 		spared = c.bystander()
+	}
+	var before []failpoint.Pass
+	executorTrail := filepath.Join(c.dir, "executor-trail")
+	if path.neverMade {
+		before, _ = failpoint.Trail(trail)
+		c.executorEnv = failpoint.EnvVar + "='" + armed(executorTrail, &failpoint.Pass{Name: "engine/POST containers/create", N: 1}) + "'"
 	}
 	specs := path.tasks(c)
 	g := c.launch(specs...)
-	var before []failpoint.Pass
 	var runs func() bool
 	var killErr error
+	var death time.Time
 	// A process that is killed as soon as it runs may not have come to its first line.
 	ran := func() error {
 		return await(10*time.Second, "the first line of "+specs[0].Name, func() bool {
@@ -226,6 +236,7 @@ func (path daemonPath) live(c *cluster, pass *failpoint.Pass) (out lifeOf, err e
 	case path.orphaned:
 		runs = func() bool {
 			before, _ = failpoint.Trail(trail)
+			death = time.Now()
 			if pid := c.executorPid(g); pid > 0 {
 				_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
 			}
@@ -235,7 +246,10 @@ func (path daemonPath) live(c *cluster, pass *failpoint.Pass) (out lifeOf, err e
 	if err := errors.Join(c.live(g, specs, runs), killErr); err != nil {
 		return out, err
 	}
-	if out.took, err = c.gone(g, specs); err != nil {
+	if path.neverMade {
+		death = lastPass(executorTrail)
+	}
+	if out.took, err = c.gone(g, specs, death); err != nil {
 		return out, err
 	}
 	if pass != nil {
@@ -249,7 +263,7 @@ func (path daemonPath) live(c *cluster, pass *failpoint.Pass) (out lifeOf, err e
 		return out, err
 	}
 	keeperDied := pass != nil && strings.HasPrefix(pass.Name, "keeper/")
-	if !path.orphaned && !keeperDied {
+	if !path.orphaned && !path.neverMade && !keeperDied {
 		if err := c.ranOnce(g, specs[0]); err != nil {
 			return out, err
 		}

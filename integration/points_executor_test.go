@@ -70,11 +70,14 @@ func (c *cluster) executorAtEveryPoint(path faultPath) {
 		if err := c.live(g, specs, nil); err != nil {
 			return 0, err
 		}
-		took, err := c.gone(g, specs)
+		died, death := c.failure(g).Status != 0, time.Time{}
+		if died {
+			death = lastPass(trail)
+		}
+		took, err := c.gone(g, specs, death)
 		if err != nil {
 			return took, err
 		}
-		died := c.failure(g).Status != 0
 		switch reached := passed(trail, p); {
 		case !reached && !died:
 			return took, errUnreached

@@ -237,27 +237,28 @@ func (c *cluster) live(g string, specs []*api.TaskSpec, runs func() bool) error 
 	return await(20*time.Second, "news of the executor's end", func() bool { return c.failure(g) != nil })
 }
 
-// gone waits until nothing of a taskgroup is left that runs, and tells how long that took.
-func (c *cluster) gone(g string, specs []*api.TaskSpec) (time.Duration, error) {
-	begin := time.Now()
+// reapLimit is how long after its executor's death something of a taskgroup may be
+// left. It is held to where the faults are run alone; beside other tests there is patience.
+const reapLimit = 5 * time.Second
+
+// gone waits until nothing of a taskgroup is left, records and leases included, and
+// tells how long after the death of its executor that was. Without a death the limit
+// counts from now.
+func (c *cluster) gone(g string, specs []*api.TaskSpec, death time.Time) (time.Duration, error) {
+	if death.IsZero() {
+		death = time.Now()
+	}
 	var left []string
-	err := await(5*time.Second, "what an executor left", func() bool {
-		left = processesOf(g)
-		if harness.engine != nil {
-			for _, id := range containersOf(c.t, g) {
-				left = append(left, "container "+id)
-			}
-		}
-		for _, s := range specs {
-			sum := sha256.Sum256([]byte(g + "\x00" + s.Name + "." + g))
-			files, _ := filepath.Glob("/*/tandem-files/" + hex.EncodeToString(sum[:16]))
-			more, _ := filepath.Glob("/*/*/tandem-files/" + hex.EncodeToString(sum[:16]))
-			left = append(append(left, files...), more...)
-		}
+	err := await(reapLimit, "what an executor left", func() bool {
+		left = c.leftOf(g, specs)
 		return len(left) == 0
 	})
+	took := time.Since(death)
 	if err == nil {
-		return time.Since(begin), nil
+		if os.Getenv(faultsEvery) == "1" && took > reapLimit {
+			err = fmt.Errorf("it took %v until nothing was left, and may take %v", took, reapLimit)
+		}
+		return took, err
 	}
 	err = fmt.Errorf("%w: %s", err, strings.Join(left, ", "))
 	if harness.engine != nil {
@@ -265,7 +266,49 @@ func (c *cluster) gone(g string, specs []*api.TaskSpec) (time.Duration, error) {
 			err = errors.Join(err, harness.engine.ContainerRemove(context.Background(), id, container.RemoveOptions{Force: true}))
 		}
 	}
-	return time.Since(begin), err
+	return took, err
+}
+
+// leftOf is all that there is of a taskgroup: processes, containers, control groups,
+// files in memory, and the records of the journal and of the process daemon.
+func (c *cluster) leftOf(g string, specs []*api.TaskSpec) []string {
+	left := processesOf(g)
+	if harness.engine != nil {
+		for _, id := range containersOf(c.t, g) {
+			left = append(left, "container "+id)
+		}
+	}
+	patterns := []string{filepath.Join(c.dataDir(), "journal/records", g, "*"), filepath.Join(c.dataDir(), "journal/owners", g+".lock")}
+	for _, s := range specs {
+		id := s.Name + "." + g
+		files, task := shortSum(g+"\x00"+id), shortSum(id)
+		patterns = append(patterns, "/*/tandem-files/"+files, "/*/*/tandem-files/"+files, filepath.Join(c.dataDir(), "processd/tasks", task+".json"),
+			filepath.Join("/sys/fs/cgroup/tandem", c.tree(), task), filepath.Join("/sys/fs/cgroup/*/tandem", c.tree(), task))
+	}
+	for _, pattern := range patterns {
+		found, _ := filepath.Glob(pattern)
+		left = append(left, found...)
+	}
+	return left
+}
+
+// shortSum is how files and control groups of tasks are named.
+func shortSum(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:16])
+}
+
+// tree is the name of the control groups of the cluster's process daemon.
+func (c *cluster) tree() string { return "p-" + shortSum(c.dataDir())[:12] }
+
+// lastPass is when a process wrote its last line into a trail, which for one that a
+// failpoint killed is the moment of its death.
+func lastPass(trail string) time.Time {
+	st, err := os.Stat(trail)
+	if err != nil {
+		return time.Time{}
+	}
+	return st.ModTime()
 }
 
 // processesOf finds the processes whose environment names a taskgroup, in
@@ -283,13 +326,11 @@ func processesOf(g string) []string {
 }
 
 // noRecordLeft waits until neither the journal nor the daemon knows anything, and
-// no control group of a task is left. A record without a container stays for a
-// while, because an engine may still be making what it was asked for.
+// no control group of a task is left.
 func (c *cluster) noRecordLeft() error {
-	sum := sha256.Sum256([]byte(c.dataDir()))
-	tree := "p-" + hex.EncodeToString(sum[:])[:12]
+	tree := c.tree()
 	var left []string
-	err := await(15*time.Second, "no records and control groups", func() bool {
+	err := await(reapLimit, "no records and control groups", func() bool {
 		left = nil
 		for _, pattern := range []string{
 			filepath.Join(c.dataDir(), "journal/records/*/*"), filepath.Join(c.dataDir(), "journal/owners/*"), filepath.Join(c.dataDir(), "processd/tasks/*"),

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tandem/internal/cgroup/cgrouptest"
 	"tandem/internal/failpoint"
 	"tandem/internal/journal"
 	"tandem/internal/procid"
@@ -47,7 +48,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(exposerEnv); dir != "" {
 		os.Exit(childOwner(dir))
 	}
-	os.Exit(m.Run())
+	os.Exit(cgrouptest.Run(m.Run, "tandem", "p-", "k-"))
 }
 
 func childDaemon(dir string) int {

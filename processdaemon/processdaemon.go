@@ -199,6 +199,11 @@ func (d *Daemon) openDirs(dataDir string) error {
 	own := shortHash(dataDir)[:12]
 	d.tree = cgroup.Open("tandem/p-" + own)
 	tree := cgroup.Open("tandem/k-" + own)
+	for _, t := range []*cgroup.Tree{d.tree, tree} {
+		if err := t.Hold(); err != nil {
+			d.log.Warn("another daemon may take the control groups for left-overs while they are empty", "err", err)
+		}
+	}
 	d.parent = &parent{log: d.log, kids: &d.kids, patience: keeperPatience, launch: keeper.Launch{
 		Dir: filepath.Join(d.store.dir, "keeper"), Program: d.opts.Keeper, Tree: tree, Points: os.Getenv(failpoint.EnvVar),
 	}}

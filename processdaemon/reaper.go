@@ -3,9 +3,11 @@ package processdaemon
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
+	"tandem/internal/failpoint"
 	"tandem/internal/journal"
 	"tandem/processdaemon/protocol"
 )
@@ -22,6 +24,9 @@ type Cleaner func(ctx context.Context, r journal.Record) error
 const (
 	// cleanTimeout bounds one cleaner's work on one record.
 	cleanTimeout = 30 * time.Second
+	// groupsInterval is the pause between two looks for control groups of daemons that
+	// were killed and never came back.
+	groupsInterval = time.Minute
 	// orphanGrace is what a process of a dead owner gets between SIGTERM and SIGKILL.
 	orphanGrace = 3 * time.Second
 )
@@ -30,6 +35,8 @@ const (
 func (d *Daemon) reapLoop(ctx context.Context) {
 	tick := time.NewTicker(d.opts.ReapInterval)
 	defer tick.Stop()
+	groups := time.NewTicker(groupsInterval)
+	defer groups.Stop()
 	// A complaint is made once, not twice a second.
 	var mu sync.Mutex
 	said := map[string]bool{}
@@ -43,13 +50,24 @@ func (d *Daemon) reapLoop(ctx context.Context) {
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	d.sweepGroups(complain)
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-groups.C:
+			d.sweepGroups(complain)
 		case <-tick.C:
 			d.reapOnce(ctx, &wg, complain)
 		}
+	}
+}
+
+// sweepGroups removes the empty control groups of daemons and keepers on other data
+// directories that are no more. Those that live hold theirs.
+func (d *Daemon) sweepGroups(complain complainFunc) {
+	if err := d.tree.Sweep("p-", "k-"); err != nil {
+		complain("control groups of dead daemons cannot be removed", "", err)
 	}
 }
 
@@ -105,20 +123,21 @@ func (d *Daemon) reapOwner(ctx context.Context, claim *journal.Owner, complain c
 		complain("the journal cannot be read", claim.Name(), err)
 		return
 	}
-	// Newest first: what was made last rests on what was made before it.
-	for i := len(recs) - 1; i >= 0; i-- {
-		r := recs[i]
+	undo := func(r journal.Record) {
 		clean := d.opts.Cleaners[r.Kind]
 		if r.Kind == KindProcess {
 			clean = d.cleanProcess
 		}
 		if clean == nil {
 			complain("nobody knows how to clean up after a record", claim.Name(), errors.New("kind "+r.Kind+" id "+r.ID))
-			continue
+			return
 		}
 		d.log.Info("cleaning up after a dead owner", "owner", r.Owner, "kind", r.Kind, "id", r.ID)
 		cctx, cancel := context.WithTimeout(ctx, cleanTimeout)
-		err := clean(cctx, r)
+		err := failpoint.Inject("reaper/clean/" + r.Kind)
+		if err == nil {
+			err = clean(cctx, r)
+		}
 		cancel()
 		if err == nil {
 			err = claim.Delete(r.Kind, r.ID)
@@ -127,10 +146,25 @@ func (d *Daemon) reapOwner(ctx context.Context, claim *journal.Owner, complain c
 			complain("clean-up failed and is tried again", claim.Name(), err)
 		}
 	}
-	for _, t := range d.leased() {
-		if t.owner != claim.Name() {
-			continue
+	// Newest kind first: what was made last rests on what was made before it. Those of one
+	// kind go side by side, so that all of a taskgroup are gone after one grace.
+	slices.Reverse(recs)
+	for len(recs) > 0 {
+		n := 1
+		for n < len(recs) && recs[n].Kind == recs[0].Kind {
+			n++
 		}
+		inPlaces(n, func(i int) { undo(recs[i]) })
+		recs = recs[n:]
+	}
+	var mine []*task
+	for _, t := range d.leased() {
+		if t.owner == claim.Name() {
+			mine = append(mine, t)
+		}
+	}
+	inPlaces(len(mine), func(i int) {
+		t := mine[i]
 		d.log.Info("cleaning up after a dead owner", "owner", t.owner, "kind", KindProcess, "id", t.id)
 		cctx, cancel := context.WithTimeout(ctx, cleanTimeout)
 		err := d.cleanProcess(cctx, journal.Record{ID: t.id})
@@ -138,7 +172,22 @@ func (d *Daemon) reapOwner(ctx context.Context, claim *journal.Owner, complain c
 		if err != nil {
 			complain("clean-up failed and is tried again", claim.Name(), err)
 		}
+	})
+}
+
+// inPlaces calls do for 0 to n-1, a few at a time, and returns when all have returned.
+func inPlaces(n int, do func(i int)) {
+	const places = 8
+	slots := make(chan struct{}, places)
+	var wg sync.WaitGroup
+	for i := range n {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			do(i)
+		})
 	}
+	wg.Wait()
 }
 
 func (d *Daemon) leased() []*task {

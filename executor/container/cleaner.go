@@ -5,15 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"tandem/executor/container/internal/engine"
 	"tandem/internal/journal"
 )
-
-// settle is how long a container may still appear after its record was written:
-// an engine goes on making what a client that has died since asked it for.
-const settle = 10 * time.Second
 
 // NewCleaner returns the undoing of one journal record of kind Kind, for the
 // process daemon to call for the records of dead executors. It removes the
@@ -46,8 +41,12 @@ func clean(ctx context.Context, c *engine.Client, rec journal.Record) error {
 	if data.Name == "" {
 		data.Name = containerName(rec.ID)
 	}
-	removed := false
-	drop := func(id string) error {
+	removed, fence := false, ""
+	drop := func(id string, labels map[string]string) error {
+		if labels[labelFence] != "" {
+			fence = id // of a reaper that died; it goes on standing
+			return nil
+		}
 		removed = true
 		return remove(ctx, c, id)
 	}
@@ -60,7 +59,7 @@ func clean(ctx context.Context, c *engine.Client, rec journal.Record) error {
 		return err
 	}
 	if byName != nil {
-		if err := drop(byName.ID); err != nil {
+		if err := drop(byName.ID, byName.Config.Labels); err != nil {
 			return err
 		}
 	}
@@ -70,7 +69,7 @@ func clean(ctx context.Context, c *engine.Client, rec journal.Record) error {
 		return err
 	}
 	for _, s := range list {
-		if err := drop(s.ID); err != nil {
+		if err := drop(s.ID, s.Labels); err != nil {
 			return err
 		}
 	}
@@ -78,8 +77,12 @@ func clean(ctx context.Context, c *engine.Client, rec journal.Record) error {
 	if err := removeFiles(data.Files); err != nil {
 		return err
 	}
-	if age := time.Since(rec.Created); !removed && age >= 0 && age < settle {
-		return fmt.Errorf("there is none, but the engine may still be making it; looking again until %v after the record was written", settle)
+	if removed && fence != "" {
+		return remove(ctx, c, fence)
 	}
-	return nil
+	if removed || foreign != nil {
+		// Nobody makes the same one twice, nor one of a name that somebody else has.
+		return nil
+	}
+	return awaitNone(ctx, c, rec, &data, fence)
 }

@@ -42,6 +42,8 @@ const (
 type Record struct {
 	// Name is the container's name.
 	Name string `json:"name"`
+	// Image is what it is made of, as the engine is told. Older executors left it out.
+	Image string `json:"image,omitempty"`
 	// CPUs are leased to the container alone, until the record goes.
 	CPUs []int `json:"cpus,omitempty"`
 	// Files is the directory in memory that holds its files, if it has any.

@@ -23,7 +23,7 @@ const cpusetPatience = 30 * time.Second
 // itself gets them here: its lease is part of the record, so that it is as
 // durable and ends when the container is known to be gone, by whoever removes it.
 func (r *Runtime) record(ctx context.Context, t *task, c *compiled) error {
-	rec := Record{Name: t.name, Files: t.files}
+	rec := Record{Name: t.name, Image: t.image, Files: t.files}
 	if c.cpus == 0 {
 		return r.opt.Journal.Put(Kind, t.id, rec)
 	}

@@ -129,7 +129,7 @@ func (r *Runtime) make(ctx context.Context, t *task, c *compiled) (string, error
 			return "", fmt.Errorf("task %q: %w", t.id, findErr)
 		case found == nil && (try > 0 || engine.IsUnreachable(err)):
 			return "", fmt.Errorf("task %q: %w", t.id, err)
-		case found != nil && found.State.Status == "created":
+		case found != nil && found.State.Status == "created" && found.Config.Labels[labelFence] == "":
 			r.log.Info("container adopted after its creation went unanswered", "task", t.id, "container", found.ID)
 			return found.ID, nil
 		case found != nil && try > 0:

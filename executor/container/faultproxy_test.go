@@ -23,6 +23,7 @@ const (
 	dropResponse       // the engine does it, the answer is lost
 	silence            // neither an answer nor a hang-up
 	fail500            // an answer, but a bad one
+	fail409            // as if the name were taken
 )
 
 // faultProxy stands before the engine's socket and breaks what it is told to.
@@ -85,6 +86,8 @@ func newFaultProxy(t *testing.T) *faultProxy {
 			panic(http.ErrAbortHandler)
 		case fail500:
 			http.Error(w, `{"message":"the storage driver is on fire"}`, http.StatusInternalServerError)
+		case fail409:
+			http.Error(w, `{"message":"the name is in use"}`, http.StatusConflict)
 		}
 	}), ConnState: func(c net.Conn, state http.ConnState) {
 		p.mu.Lock()

@@ -37,6 +37,7 @@ type Tree struct {
 	track *hierarchy
 	limit map[string]*hierarchy // controller -> where it lives
 	base  string
+	held  *os.File // the locked directory, see Hold
 }
 
 // hierarchy is one mounted cgroup file system.
@@ -179,6 +180,7 @@ func (t *Tree) Close() {
 	if t.mode == ModeSession {
 		return
 	}
+	t.release()
 	for _, h := range t.hierarchies() {
 		for base := t.base; base != "." && base != "/"; base = filepath.Dir(base) {
 			if err := os.Remove(filepath.Join(h.mount, base)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -224,6 +226,9 @@ func (t *Tree) Groups() ([]string, error) {
 		return nil, nil
 	}
 	entries, err := os.ReadDir(filepath.Join(t.track.mount, t.base))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list cgroups: %w", err)
 	}

@@ -12,8 +12,9 @@ import (
 )
 
 // lockAge is how old the lock of an owner without any directory must be to be
-// taken for a dead one's: a file that was made just now is about to be locked.
-const lockAge = 3 * time.Second
+// taken for a dead one's: a file that was made just now is about to be locked. That
+// takes microseconds; who finds it claimed by a sweep nevertheless tries again.
+const lockAge = time.Second
 
 // Sweep removes what dead owners left that hold no record: the directory of one
 // which was killed while it wrote its first, or after it deleted its last, and the

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"tandem/internal/cgroup"
+	"tandem/internal/cgroup/cgrouptest"
 	"tandem/internal/procid"
 )
 
@@ -20,7 +21,7 @@ func TestMain(m *testing.M) {
 	if Asked() {
 		os.Exit(Main())
 	}
-	os.Exit(m.Run())
+	os.Exit(cgrouptest.Run(m.Run, "tandem-test-keeper", ""))
 }
 
 // room is a directory with a keeper in a process of its own.
