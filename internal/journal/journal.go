@@ -26,6 +26,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"tandem/internal/atomicfile"
@@ -54,6 +55,8 @@ type Record struct {
 type Journal struct {
 	dir  string
 	boot string
+	// told are the paths of unreadable records that could not be set aside.
+	told sync.Map
 }
 
 // Open opens the journal and makes its directory when it is missing.
@@ -234,8 +237,12 @@ func (j *Journal) read(dir string) ([]Record, error) {
 func (j *Journal) quarantine(path string, why error) {
 	to, err := atomicfile.SetAside(path, filepath.Join(j.dir, "corrupt"))
 	if err != nil {
-		slog.Error("unreadable journal record cannot be set aside", "path", path, "reason", why, "err", err)
+		// It is looked at again and again; once is enough to say so.
+		if _, said := j.told.LoadOrStore(path, true); !said {
+			slog.Error("unreadable journal record cannot be set aside", "path", path, "reason", why, "err", err)
+		}
 		return
 	}
+	j.told.Delete(path)
 	slog.Error("unreadable journal record set aside", "path", path, "to", to, "reason", why)
 }

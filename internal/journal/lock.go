@@ -74,7 +74,8 @@ func sameFile(f *os.File, path string) bool {
 
 // lockHolder tests the lock without taking it.
 func lockHolder(path string) (holder, error) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	// For reading, so that it can be asked on a disk that has become read-only.
+	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nobody, nil
 	}
