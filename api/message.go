@@ -3,6 +3,7 @@ package api
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -13,16 +14,36 @@ type MessageType string
 const (
 	// MessageSignal sends a signal to a task's first process.
 	MessageSignal MessageType = "signal"
-	// MessageResources changes what a running container may use.
+	// MessageResources changes what a running task may use.
 	MessageResources MessageType = "resources"
-	// MessageExec opens a session in a running container, for a command beside the task.
+	// MessageExec opens a session in a running task, for a command beside it.
 	MessageExec MessageType = "exec"
+	// MessageUpload puts a file into a running task.
+	MessageUpload MessageType = "upload"
+	// MessageReload runs the reload command of a process.
+	MessageReload MessageType = "reload"
+	// MessageRestart ends a process and starts it anew in its directories, without
+	// another task.
+	MessageRestart MessageType = "restart"
+	// MessageCommit makes an image of a running container, on its agent.
+	MessageCommit MessageType = "commit"
 )
 
-var messageTypes = []string{string(MessageSignal), string(MessageResources), string(MessageExec)}
+var messageTypes = []string{
+	string(MessageSignal), string(MessageResources), string(MessageExec), string(MessageUpload), string(MessageReload), string(MessageRestart), string(MessageCommit),
+}
 
-// MaxMessage is the most bytes that an executor reads of a message.
-const MaxMessage = 64 << 10
+// MessageTypes returns all types of messages.
+func MessageTypes() []string { return slices.Clone(messageTypes) }
+
+// Limits of messages, in bytes. Messages pass the master, which is no place for
+// more.
+const (
+	// MaxUpload is the most that a file of MessageUpload holds.
+	MaxUpload = 1 << 20
+	// MaxMessage is the most that an executor reads of a message.
+	MaxMessage = MaxUpload/3*4 + 64<<10
+)
 
 // Message is what a framework sends to an executor as the JSON data of a Mesos
 // MESSAGE. Each is answered by one MessageResult with its id. Messages may be
@@ -43,9 +64,37 @@ type Message struct {
 	Resources *ResourceChange `json:"resources,omitempty"`
 	// Exec is for MessageExec.
 	Exec *ExecRequest `json:"exec,omitempty"`
+	// Upload is for MessageUpload.
+	Upload *UploadFile `json:"upload,omitempty"`
+	// Commit is for MessageCommit.
+	Commit *CommitImage `json:"commit,omitempty"`
 }
 
-// ExecRequest is a command to be run in a container, as its user, in its
+// UploadFile is a file for a running task. It replaces what has its name in one
+// step, a symbolic link too, which is not followed; directories must be there.
+type UploadFile struct {
+	// Path is absolute and beneath the container's root, or for a process
+	// relative to its workPath or absolute and beneath that.
+	Path string `json:"path"`
+	// Content has at most MaxUpload bytes; in JSON it is base64.
+	Content []byte `json:"content"`
+	// Mode holds permission bits; 0 keeps those of the file that is replaced, and
+	// is 0644 for a new one.
+	Mode uint32 `json:"mode,omitempty"`
+	// User owns the file: a name or number of the container, optionally with a
+	// group's number (1000:1000), or an account of the agent for a process. Empty keeps
+	// the owner of the file that is replaced; a new one is the task's user's.
+	User string `json:"user,omitempty"`
+}
+
+// CommitImage asks for an image of a container's files as they are now, without
+// its volumes, with the image's own environment in place of the task's.
+type CommitImage struct {
+	// Image is its name with an optional tag. An image that is there is not replaced.
+	Image string `json:"image"`
+}
+
+// ExecRequest is a command to be run beside a task, as its user, in its
 // directory and with its environment.
 type ExecRequest struct {
 	Command []string `json:"command"`
@@ -96,6 +145,8 @@ type MessageResult struct {
 	Resources *ResourceUpdate `json:"resources,omitempty"`
 	// Exec is where the session is, after MessageExec.
 	Exec *ExecSession `json:"exec,omitempty"`
+	// ImageID is that of the image that MessageCommit has made.
+	ImageID string `json:"imageID,omitempty"`
 	// Error says why it was not done; empty means that it was.
 	Error string `json:"error,omitempty"`
 }
@@ -122,8 +173,37 @@ func (m *Message) Check() error {
 		if m.Exec == nil || len(m.Exec.Command) == 0 || m.Exec.Command[0] == "" {
 			return errors.New("exec has no command; give one, such as /bin/sh")
 		}
+	case MessageUpload:
+		return m.Upload.check()
+	case MessageCommit:
+		return m.Commit.check()
+	case MessageReload, MessageRestart:
 	default:
 		return fmt.Errorf("type %q of a message is unknown; this executor understands %s%s", clip(string(m.Type)), strings.Join(messageTypes, ", "), didYouMean(string(m.Type), messageTypes))
+	}
+	return nil
+}
+
+func (u *UploadFile) check() error {
+	switch {
+	case u == nil || u.Path == "" || strings.HasSuffix(u.Path, "/"):
+		return errors.New("upload names no file; give its path in the task, such as /etc/app.conf")
+	case len(u.Path) > 4095 || strings.ContainsRune(u.Path, 0):
+		return fmt.Errorf("path %q is none of a file", clip(u.Path))
+	case len(u.Content) > MaxUpload:
+		return fmt.Errorf("file %q has %d bytes, and at most %d are sent; put larger ones into the image, an archive or a volume", clip(u.Path), len(u.Content), MaxUpload)
+	case u.Mode > 0o777:
+		return fmt.Errorf("mode %#o of file %q has other than permission bits; use 0 to 0777", u.Mode, clip(u.Path))
+	}
+	return nil
+}
+
+func (c *CommitImage) check() error {
+	if c == nil || c.Image == "" {
+		return errors.New("commit names no image; give one, such as team/app:before")
+	}
+	if strings.ContainsAny(c.Image, "@ \t\n") || strings.HasPrefix(c.Image, "sha256:") || len(c.Image) > 255 {
+		return fmt.Errorf("image %q is no name for a new image; use one such as team/app:before, without a digest", clip(c.Image))
 	}
 	return nil
 }

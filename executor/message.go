@@ -16,16 +16,13 @@ import (
 	"tandem/api"
 )
 
-// ResourceUpdater is a Runtime that can change what a running task may use.
-type ResourceUpdater interface {
-	// UpdateResources gives a running task other amounts, without a restart.
-	UpdateResources(ctx context.Context, taskID string, r api.ResourceUpdate) error
-}
-
 // Limits of the messages of the framework.
 const (
 	// messageLimit is the longest that one may take.
 	messageLimit = 30 * time.Second
+	// longMessageLimit is that for those that wait for the task's own programs or
+	// copy its files.
+	longMessageLimit = 2 * time.Minute
 	// messageQueue is how many may wait for those before them.
 	messageQueue = 16
 	// messageMemory is how many answers are kept for those that are asked twice.
@@ -114,51 +111,7 @@ func (e *Executor) plan(m *api.Message, result *api.MessageResult) (func(context
 	if t.state != stateRunning || t.runtime == nil {
 		return nil, fmt.Errorf("task %q does not run (it is %s)", t.name(), t.state)
 	}
-	rt, id := t.runtime, t.id
-	switch m.Type {
-	case api.MessageSignal:
-		sig, err := parseSignal(m.Signal)
-		if err != nil {
-			return nil, err
-		}
-		return func(ctx context.Context, _ *api.MessageResult) error { return rt.Signal(ctx, id, sig) }, nil
-	case api.MessageResources:
-		u, ok := rt.(ResourceUpdater)
-		if !ok {
-			return nil, fmt.Errorf("task %q is a %s, whose resources cannot be changed while it runs", t.name(), t.spec.Kind)
-		}
-		started := api.ResourceUpdate{Requests: t.spec.Requests, Limits: t.spec.Limits}
-		return e.resize(u, id, started, *m.Resources), nil
-	case api.MessageExec:
-		x, ok := rt.(Interactive)
-		if !ok {
-			return nil, fmt.Errorf("task %q is a %s; a session can be opened in containers only", t.name(), t.spec.Kind)
-		}
-		return e.openSession(x, id, *m.Exec), nil
-	default:
-		return nil, fmt.Errorf("type %q of a message has no code", m.Type) // Check knows them
-	}
-}
-
-// resize changes some amounts of a task and keeps the others, those of an
-// earlier change included.
-func (e *Executor) resize(u ResourceUpdater, id string, started api.ResourceUpdate, change api.ResourceChange) func(context.Context, *api.MessageResult) error {
-	return func(ctx context.Context, result *api.MessageResult) error {
-		before, changed := e.messages.amounts[id]
-		if !changed {
-			before = started
-		}
-		after, err := change.Apply(before)
-		if err != nil {
-			return err
-		}
-		if err := u.UpdateResources(ctx, id, after); err != nil {
-			return err
-		}
-		e.messages.amounts[id] = after
-		result.Resources = &after
-		return nil
-	}
+	return e.planTask(t, m)
 }
 
 // meant finds the task that a message names.
@@ -209,7 +162,7 @@ func (e *Executor) doMessages() {
 
 func (e *Executor) doMessage(j messageJob) {
 	if j.do != nil {
-		ctx, cancel := context.WithTimeout(e.work, messageLimit)
+		ctx, cancel := context.WithTimeout(e.work, limitOf(j.result.Type))
 		err := j.do(ctx, &j.result)
 		cancel()
 		if err != nil {

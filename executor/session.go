@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,25 +23,13 @@ type Interactive interface {
 	AllowSession(loopback bool) error
 	// Session runs a command in a running task until it ends, and returns its exit
 	// code. When the context ends first, the command is killed.
-	Session(ctx context.Context, taskID string, c Terminal) (code int, err error)
-}
-
-// Terminal is what a session is attached to.
-type Terminal struct {
-	api.ExecRequest
-	// Stdin is nil when there is no input. Stdout gets everything with a TTY.
-	Stdin          io.Reader
-	Stdout, Stderr io.Writer
-	// Resize brings new sizes of the TTY.
-	Resize <-chan execstream.Size
+	Session(ctx context.Context, taskID string, req api.ExecRequest, t execstream.Terminal) (code int, err error)
 }
 
 // Limits of sessions.
 const (
 	// sessionWait is how long one waits for its connection, and that for its token.
 	sessionWait = 15 * time.Second
-	// sessionLinger is how long the end of one waits for the other side to hang up.
-	sessionLinger = 5 * time.Second
 	// maxSessions may be open in a taskgroup.
 	maxSessions = 8
 )
@@ -115,68 +102,7 @@ func (e *Executor) acceptSession(l net.Listener, token string) (net.Conn, *bufio
 
 // serveSession lasts until the command ends, the connection breaks or the executor ends.
 func (e *Executor) serveSession(x Interactive, id string, req api.ExecRequest, conn net.Conn, in io.Reader) error {
-	ctx, cancel := context.WithCancel(e.work)
-	defer cancel()
-	out := execstream.NewWriter(conn)
-	sizes := make(chan execstream.Size, 1)
-	t := Terminal{ExecRequest: req, Stdout: out.To(execstream.Stdout), Stderr: out.To(execstream.Stderr), Resize: sizes}
-	pr, pw := io.Pipe()
-	if req.Stdin {
-		t.Stdin = pr
-	}
-	reading := make(chan struct{})
-	go func() {
-		defer close(reading)
-		defer cancel() // nobody is left to read what the command writes
-		stop := context.AfterFunc(e.work, func() { _ = conn.SetReadDeadline(time.Now()) })
-		defer stop()
-		readSession(execstream.NewReader(in), req.Stdin, pw, sizes)
-	}()
-	code, err := x.Session(ctx, id, t)
-	end := execstream.End{Code: code}
-	if err != nil {
-		end.Error = err.Error()
-	}
-	_ = conn.SetWriteDeadline(time.Now().Add(sessionWait))
-	sendErr := out.SendJSON(execstream.Ended, end)
-	pr.Close()
-	// The other side hangs up. Closing first, with input still unread, would make
-	// the kernel throw away what is on its way; see tcp(7).
-	_ = conn.SetReadDeadline(time.Now().Add(sessionLinger))
-	if c, ok := conn.(*net.TCPConn); ok {
-		_ = c.CloseWrite() // one that is gone needs no end
-	}
-	<-reading
-	return errors.Join(err, sendErr)
-}
-
-// readSession hands on what the other side sends, until it goes away.
-func readSession(r *execstream.Reader, stdin bool, input *io.PipeWriter, sizes chan execstream.Size) {
-	defer input.CloseWithError(io.ErrUnexpectedEOF)
-	for {
-		k, payload, err := r.Next()
-		if err != nil {
-			return
-		}
-		switch k {
-		case execstream.Stdin:
-			if len(payload) == 0 {
-				input.Close()
-			} else if stdin {
-				_, _ = input.Write(payload) // a command that reads no more does not end the session
-			}
-		case execstream.Resize:
-			var s execstream.Size
-			if json.Unmarshal(payload, &s) != nil {
-				return
-			}
-			select {
-			case <-sizes: // an older one that nobody has taken
-			default:
-			}
-			sizes <- s
-		default:
-			return
-		}
-	}
+	return execstream.Serve(e.work, conn, in, req.Stdin, func(ctx context.Context, t execstream.Terminal) (int, error) {
+		return x.Session(ctx, id, req, t)
+	})
 }

@@ -23,7 +23,7 @@ type parrot struct {
 
 func (p *parrot) AllowSession(bool) error { return p.forbidden }
 
-func (p *parrot) Session(ctx context.Context, _ string, t Terminal) (int, error) {
+func (p *parrot) Session(ctx context.Context, _ string, _ api.ExecRequest, t execstream.Terminal) (int, error) {
 	copied := make(chan struct{})
 	go func() {
 		defer close(copied)

@@ -49,7 +49,7 @@ func TestDescription(t *testing.T) {
 	for _, v := range []any{
 		protocol.Info{}, protocol.Keeper{}, protocol.About{}, protocol.Stats{}, protocol.Spec{}, protocol.Limits{}, protocol.Rlimit{}, protocol.URI{},
 		protocol.FetchRequest{}, protocol.FetchEvent{}, protocol.File{}, protocol.StopRequest{}, protocol.RestartRequest{},
-		protocol.Reload{}, protocol.ExecRequest{}, protocol.ExecEvent{}, protocol.ExecResult{}, protocol.SignalRequest{}, protocol.Status{}, protocol.Exit{}, protocol.Error{},
+		protocol.Reload{}, protocol.ExecRequest{}, protocol.ExecEvent{}, protocol.ExecResult{}, protocol.SessionRequest{}, protocol.SignalRequest{}, protocol.Status{}, protocol.Exit{}, protocol.Error{},
 	} {
 		typ := reflect.TypeOf(v)
 		var want []string

@@ -3,6 +3,7 @@ package processdaemon
 import (
 	"context"
 	"errors"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -64,42 +65,72 @@ func (t *task) whileRunning(ctx context.Context) {
 	}
 }
 
-func (t *task) exec(ctx context.Context, req *protocol.ExecRequest, started func()) (protocol.ExecResult, error) {
+// notFoundError is what a shell says of a program that is not there.
+type notFoundError struct{ text string }
+
+func (e *notFoundError) Error() string { return e.text }
+
+// command is one that runs beside a task, as it does, in a session of its own.
+type command struct {
+	*exec.Cmd
+	attrs procattr.Attrs
+	// dir is the control group that it is cloned into; nil where it is moved there.
+	dir *os.File
+}
+
+// beside makes a command; it is to be closed once it has started.
+func (t *task) beside(ctx context.Context, argv, env []string) (_ *command, err error) {
 	// These parts of the specification never change.
 	spec := &t.rec.Spec
 	as, err := lookupAccount(spec.User)
 	if err != nil {
-		return protocol.ExecResult{}, fail(protocol.CodeInternal, "%v", err)
+		return nil, fail(protocol.CodeInternal, "%v", err)
 	}
-	env := fullEnv(append(append([]string(nil), spec.Env...), req.Env...), as.home)
-	path, err := findProgram(req.Argv[0], spec.WorkPath, env)
+	env = fullEnv(append(append([]string(nil), spec.Env...), env...), as.home)
+	path, err := findProgram(argv[0], spec.WorkPath, env)
 	if err != nil {
-		// What a shell says of a program that is not there.
-		return protocol.ExecResult{Code: 127, Output: req.Argv[0] + ": " + err.Error()}, nil
+		return nil, &notFoundError{argv[0] + ": " + err.Error()}
 	}
+	c := &command{Cmd: exec.CommandContext(ctx, path)}
+	c.Path, c.Args, c.Err = path, argv, nil
+	c.Dir, c.Env = spec.WorkPath, env
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: as.cred}
+	if c.dir, err = t.group.OpenForClone(); err != nil {
+		return nil, fail(protocol.CodeConflict, "task %q has ended: %v", spec.ID, err)
+	}
+	if c.dir != nil {
+		c.SysProcAttr.UseCgroupFD, c.SysProcAttr.CgroupFD = true, int(c.dir.Fd())
+	}
+	if c.attrs, err = attrsOf(spec, as); err != nil {
+		c.close()
+		return nil, fail(protocol.CodeInternal, "%v", err)
+	}
+	return c, nil
+}
+
+func (c *command) close() {
+	if c.dir != nil {
+		c.dir.Close()
+	}
+	if c.attrs.NetNS != nil {
+		c.attrs.NetNS.Close()
+	}
+}
+
+func (t *task) exec(ctx context.Context, req *protocol.ExecRequest, started func()) (protocol.ExecResult, error) {
+	cmd, err := t.beside(ctx, req.Argv, req.Env)
+	if noProgram := (*notFoundError)(nil); errors.As(err, &noProgram) {
+		return protocol.ExecResult{Code: 127, Output: noProgram.text}, nil
+	}
+	if err != nil {
+		return protocol.ExecResult{}, err
+	}
+	defer cmd.close()
 	out := &outputEnd{most: execOutput}
-	cmd := exec.CommandContext(ctx, path)
-	cmd.Path, cmd.Args, cmd.Err = path, req.Argv, nil
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = spec.WorkPath, env, out, out
+	cmd.Stdout, cmd.Stderr = out, out
 	// What the command leaves in the background may keep its output open.
 	cmd.WaitDelay = 100 * time.Millisecond
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: as.cred}
-	dir, err := t.group.OpenForClone()
-	if err != nil {
-		return protocol.ExecResult{}, fail(protocol.CodeConflict, "task %q has ended: %v", spec.ID, err)
-	}
-	if dir != nil {
-		defer dir.Close()
-		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
-	}
-	attrs, err := attrsOf(spec, as)
-	if err != nil {
-		return protocol.ExecResult{}, fail(protocol.CodeInternal, "%v", err)
-	}
-	if attrs.NetNS != nil {
-		defer attrs.NetNS.Close()
-	}
-	p, err := t.begin(cmd, &attrs, dir != nil)
+	p, err := t.begin(cmd)
 	if p == nil {
 		return protocol.ExecResult{Code: 126, Output: req.Argv[0] + ": " + err.Error()}, nil
 	}
@@ -132,7 +163,7 @@ func (t *task) exec(ctx context.Context, req *protocol.ExecRequest, started func
 // begin starts a command, cloned into the task's control group or moved there;
 // a handle is returned whenever it runs. On a machine that can only move, it runs
 // outside for its first instants, and everywhere without its resource limits.
-func (t *task) begin(cmd *exec.Cmd, attrs *procattr.Attrs, cloned bool) (*procid.Process, error) {
+func (t *task) begin(cmd *command) (*procid.Process, error) {
 	var p *procid.Process
 	known := make(chan struct{})
 	defer close(known)
@@ -147,7 +178,7 @@ func (t *task) begin(cmd *exec.Cmd, attrs *procattr.Attrs, cloned bool) (*procid
 	// The child is tracked before a collector may look at it.
 	t.d.kids.fork.RLock()
 	defer t.d.kids.fork.RUnlock()
-	if err := attrs.Start(cmd.Start); err != nil {
+	if err := cmd.attrs.Start(cmd.Start); err != nil {
 		return nil, err
 	}
 	pid := cmd.Process.Pid
@@ -158,10 +189,10 @@ func (t *task) begin(cmd *exec.Cmd, attrs *procattr.Attrs, cloned bool) (*procid
 		return nil, err
 	}
 	t.d.kids.track(pid)
-	if err := attrs.Apply(pid); err != nil {
+	if err := cmd.attrs.Apply(pid); err != nil {
 		return p, err
 	}
-	if cloned {
+	if cmd.dir != nil {
 		return p, t.group.AddCloned(pid)
 	}
 	return p, t.group.Add(pid)

@@ -1,7 +1,6 @@
 package processdaemon
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tandem/internal/atomicfile"
 	"tandem/processdaemon/protocol"
 )
 
@@ -54,9 +54,8 @@ func (t *task) putFiles(files []protocol.File) error {
 	return nil
 }
 
-// putFile writes below a handle on the directory, under a name that nobody can
-// guess, and renames: neither a symlink in the file's place nor one that is put there
-// meanwhile is followed.
+// putFile writes below a handle on the directory, under another name, and renames:
+// neither a symlink in the file's place nor one that is put there meanwhile is followed.
 func putFile(path string, f protocol.File, owner *account) error {
 	mode := fs.FileMode(f.Mode) & 0o777
 	if mode == 0 {
@@ -74,26 +73,12 @@ func putFile(path string, f protocol.File, owner *account) error {
 		return err
 	}
 	defer root.Close()
-	tmp := ".tandem-" + rand.Text()
-	w, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(f.Content)
-	if err == nil && owner.cred != nil {
-		err = w.Chown(owner.uid, owner.gid)
-	}
-	if err == nil {
-		err = w.Chmod(mode)
-	}
-	err = errors.Join(err, w.Close())
-	if err == nil {
-		err = root.Rename(tmp, filepath.Base(path))
-	}
-	if err != nil {
-		_ = root.Remove(tmp)
-	}
-	return err
+	return atomicfile.WriteIn(root, filepath.Base(path), f.Content, mode, func(w *os.File) error {
+		if owner.cred == nil {
+			return nil
+		}
+		return w.Chown(owner.uid, owner.gid)
+	})
 }
 
 // Tail returns the last lines, at most n bytes, that a task wrote: stdout

@@ -82,6 +82,8 @@ type Daemon struct {
 	feed    feed
 	// troubles are what was damaged or cannot be used, for Info; New alone adds to them.
 	troubles []string
+	// uploads is held while a file is uploaded.
+	uploads sync.Mutex
 
 	ctx    context.Context //nolint:containedctx // the daemon's own life, which Close ends
 	cancel context.CancelFunc

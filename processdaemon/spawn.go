@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"tandem/internal/cgroup"
 	"tandem/internal/cmdline"
 	"tandem/internal/failpoint"
 	"tandem/processdaemon/keeper"
@@ -55,7 +54,7 @@ func (t *task) run(line, what, key string) (keeper.Entry, error) {
 	}
 	defer s.Stderr.Close()
 	t.d.rotator.add(spec.Sandbox)
-	if t.rec.Notes, err = t.group.Create(t.limits()); err != nil {
+	if t.rec.Notes, err = t.group.Create(groupLimits(&spec.Limits)); err != nil {
 		return keeper.Entry{}, err
 	}
 	if s.Cgroup, err = t.group.OpenForClone(); err != nil {
@@ -111,11 +110,6 @@ func (t *task) run(line, what, key string) (keeper.Entry, error) {
 	}
 	t.group.Lead(e.ID)
 	return e, nil
-}
-
-func (t *task) limits() cgroup.Limits {
-	l := &t.rec.Spec.Limits
-	return cgroup.Limits{CPUs: l.CPUs, CPURequest: l.CPURequest, MemoryBytes: int64(l.MemMB * (1 << 20))}
 }
 
 // openOutput opens a file of the sandbox for appending. The directory may be

@@ -70,6 +70,7 @@ type message struct {
 	signal   syscall.Signal
 	files    []protocol.File
 	digests  []string // of a preparation
+	limits   *protocol.Limits
 }
 
 var errTaskDone = errors.New("the task was deleted meanwhile")
@@ -190,6 +191,8 @@ func (t *task) handle(m message) error {
 		return nil
 	case m.files != nil:
 		return t.putFiles(m.files)
+	case m.limits != nil:
+		return t.setLimits(*m.limits)
 	case m.reload:
 		return t.reload()
 	case m.reloaded != "":

@@ -9,12 +9,17 @@ import (
 	"io"
 	"time"
 
+	"tandem/api"
 	"tandem/executor"
 	"tandem/executor/container/internal/engine"
 	"tandem/executor/health"
+	"tandem/internal/execstream"
 )
 
-var _ executor.Interactive = (*Runtime)(nil)
+var (
+	_ executor.Interactive = (*Runtime)(nil)
+	_ executor.Guarded     = (*Runtime)(nil)
+)
 
 // sessionStart bounds the start of a session's command.
 const sessionStart = 30 * time.Second
@@ -22,13 +27,16 @@ const sessionStart = 30 * time.Second
 // AllowSession asks the operator's policy.
 func (r *Runtime) AllowSession(loopback bool) error { return r.opt.Policy.Session(loopback) }
 
+// AllowMessage asks the operator's policy.
+func (r *Runtime) AllowMessage(t api.MessageType) error { return r.opt.Policy.Message(t) }
+
 // Session runs a command in a container, as its user and with its environment.
 // A program that is not there has the exit code 126 or 127, as the engine tells.
-func (r *Runtime) Session(ctx context.Context, taskID string, c executor.Terminal) (int, error) {
+func (r *Runtime) Session(ctx context.Context, taskID string, req api.ExecRequest, t execstream.Terminal) (int, error) {
 	r.mu.Lock()
 	id := ""
-	if t := r.tasks[taskID]; t != nil && t.run != nil {
-		id = t.containerID
+	if known := r.tasks[taskID]; known != nil && known.run != nil {
+		id = known.containerID
 	}
 	r.mu.Unlock()
 	if id == "" {
@@ -37,12 +45,12 @@ func (r *Runtime) Session(ctx context.Context, taskID string, c executor.Termina
 	start, cancel := context.WithTimeout(ctx, sessionStart)
 	defer cancel()
 	execID, err := r.engine.CreateExec(start, id, &engine.ExecSpec{
-		Cmd: c.Command, Tty: c.TTY, AttachStdin: c.Stdin != nil, AttachStdout: true, AttachStderr: true,
+		Cmd: req.Command, Tty: req.TTY, AttachStdin: t.Stdin != nil, AttachStdout: true, AttachStderr: true,
 	})
 	if err != nil {
 		return 0, err
 	}
-	stream, err := r.engine.AttachExec(start, execID, c.TTY)
+	stream, err := r.engine.AttachExec(start, execID, req.TTY)
 	if err != nil {
 		r.endExec(ctx, id, execID)
 		return 0, err
@@ -50,8 +58,8 @@ func (r *Runtime) Session(ctx context.Context, taskID string, c executor.Termina
 	stop := context.AfterFunc(ctx, func() { stream.Close() })
 	defer stop()
 	defer stream.Close()
-	if c.TTY {
-		r.resize(ctx, execID, c.Width, c.Height)
+	if req.TTY {
+		r.resize(ctx, execID, req.Width, req.Height)
 		sizes, enough := context.WithCancel(ctx)
 		done := make(chan struct{})
 		defer func() { enough(); <-done }()
@@ -59,7 +67,7 @@ func (r *Runtime) Session(ctx context.Context, taskID string, c executor.Termina
 			defer close(done)
 			for {
 				select {
-				case s := <-c.Resize:
+				case s := <-t.Resize:
 					r.resize(sizes, execID, s.Width, s.Height)
 				case <-sizes.Done():
 					return
@@ -67,18 +75,18 @@ func (r *Runtime) Session(ctx context.Context, taskID string, c executor.Termina
 			}
 		}()
 	}
-	if c.Stdin != nil {
+	if t.Stdin != nil {
 		// It ends with its reader, which whoever made it closes.
 		go func() {
-			if _, err := io.Copy(stream, c.Stdin); err == nil {
+			if _, err := io.Copy(stream, t.Stdin); err == nil {
 				_ = stream.CloseWrite() // at the end of a command there is nothing to be closed
 			}
 		}()
 	}
-	if c.TTY {
-		_, err = io.Copy(c.Stdout, stream)
+	if req.TTY {
+		_, err = io.Copy(t.Stdout, stream)
 	} else {
-		err = copyFrames(stream, c.Stdout, c.Stderr)
+		err = copyFrames(stream, t.Stdout, t.Stderr)
 	}
 	if ctx.Err() != nil || err != nil {
 		r.endExec(ctx, id, execID)

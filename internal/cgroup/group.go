@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -86,20 +85,18 @@ func (g *Group) Create(l Limits) (notes []string, err error) {
 			map[string]string{"memory.limit_in_bytes": v}, map[string]string{"memory.max": v})
 	}
 	if l.CPUs > 0 {
-		const period = 100_000 // microseconds
-		quota := strconv.Itoa(max(1000, int(math.Round(l.CPUs*period))))
+		quota := strconv.Itoa(cpuQuota(l.CPUs))
 		set("cpu", fmt.Sprintf("cpu limit of %g cores", l.CPUs),
-			map[string]string{"cpu.cfs_period_us": strconv.Itoa(period), "cpu.cfs_quota_us": quota},
-			map[string]string{"cpu.max": quota + " " + strconv.Itoa(period)})
+			map[string]string{"cpu.cfs_period_us": strconv.Itoa(cpuPeriod), "cpu.cfs_quota_us": quota},
+			map[string]string{"cpu.max": quota + " " + strconv.Itoa(cpuPeriod)})
 	}
 	if h := t.limit["cpu"]; l.CPURequest > 0 && h != nil && (h.v2 || l.CPUs > 0) {
 		// In v1 a group of its own for this alone would cost each start a move,
 		// which takes longer than the start itself.
-		shares := min(max(2, int(math.Round(l.CPURequest*1024))), 262144)
+		shares := cpuShares(l.CPURequest)
 		set("cpu", fmt.Sprintf("cpu request of %g cores", l.CPURequest),
 			map[string]string{"cpu.shares": strconv.Itoa(shares)},
-			// The ranges 2 to 262144 and 1 to 10000 are laid upon each other.
-			map[string]string{"cpu.weight": strconv.Itoa(1 + (shares-2)*9999/262142)})
+			map[string]string{"cpu.weight": strconv.Itoa(cpuWeight(shares))})
 	}
 	if l.Pids > 0 {
 		v := strconv.FormatInt(l.Pids, 10)

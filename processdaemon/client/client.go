@@ -224,8 +224,9 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, method, path s
 	return nil
 }
 
-// send returns the answer if it is 2xx, and otherwise the error in it.
-func (c *Client) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
+// send returns the answer if it is 2xx, or that to an Upgrade, and otherwise the
+// error in it. header holds names and values.
+func (c *Client) send(ctx context.Context, method, path string, body any, header ...string) (*http.Response, error) {
 	var r io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -238,6 +239,9 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 	if err != nil {
 		return nil, fmt.Errorf("process daemon: %w", err)
 	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -249,7 +253,7 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 		}
 		return nil, c.unavailable(err)
 	}
-	if resp.StatusCode/100 == 2 {
+	if resp.StatusCode/100 == 2 || resp.StatusCode == http.StatusSwitchingProtocols {
 		return resp, nil
 	}
 	defer resp.Body.Close()

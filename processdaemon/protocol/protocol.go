@@ -17,6 +17,9 @@
 //	POST   /v1/tasks/{id}/stop       StopRequest -> Status, without waiting for the end
 //	POST   /v1/tasks/{id}/signal     SignalRequest
 //	POST   /v1/tasks/{id}/exec       ExecRequest -> a stream of ExecEvent: one when it runs, one when it has ended
+//	POST   /v1/tasks/{id}/session    SessionRequest -> 101 and a session of internal/execstream
+//	PUT    /v1/tasks/{id}/limits     Limits -> Status, for a task that runs
+//	POST   /v1/tasks/{id}/upload     File, beneath the workPath of a task that runs
 //	GET    /v1/tasks/{id}/tail?bytes=N  text
 //	DELETE /v1/tasks/{id}            for a task that is not running; one that is unknown: no effect
 //
@@ -270,6 +273,23 @@ type ExecResult struct {
 	Code int `json:"code"`
 	// Output is the end of what it wrote to stdout and stderr.
 	Output string `json:"output,omitempty"`
+}
+
+// SessionProtocol is the protocol that a connection changes to for a session.
+const SessionProtocol = "tandem-exec"
+
+// SessionRequest runs a command beside a running task as ExecRequest does, with
+// input and output over the connection.
+type SessionRequest struct {
+	Argv []string `json:"argv"`
+	// Env is added to the task's environment, NAME=value.
+	Env []string `json:"env,omitempty"`
+	// Stdin tells that it gets input; without it, it reads nothing.
+	Stdin bool `json:"stdin,omitempty"`
+	// TTY gives it a terminal of Width and Height characters; 0 leaves the size open.
+	TTY    bool   `json:"tty,omitempty"`
+	Width  uint16 `json:"width,omitempty"`
+	Height uint16 `json:"height,omitempty"`
 }
 
 // Status is what the daemon knows about a task.

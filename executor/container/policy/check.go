@@ -64,6 +64,17 @@ func (p *Policy) HostPath(path string, resolve func(string) string) error {
 	return fmt.Errorf("%s", p.refusal(what, remedy, "hostPaths: ["+path+"]"))
 }
 
+// Message returns why tasks take no message of a type, or nil.
+func (p *Policy) Message(t api.MessageType) error {
+	switch {
+	case p.Messages != nil && !slices.Contains(p.Messages, string(t)):
+		return fmt.Errorf("%s", p.refusal("messages of type "+string(t), "change the artifact and apply it", "messages: ["+strings.Join(append(slices.Clone(p.Messages), string(t)), ", ")+"]"))
+	case p.Messages == nil && p.Registries != nil && t == api.MessageCommit:
+		return fmt.Errorf("%s", p.refusal("images that are made here (commit), as it says where images come from", "build the image elsewhere", "messages with commit in it"))
+	}
+	return nil
+}
+
 // Session returns why no session may be opened in a container, or nil. loopback
 // tells that its connection stays on the machine.
 func (p *Policy) Session(loopback bool) error {

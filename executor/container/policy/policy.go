@@ -40,6 +40,10 @@ type Policy struct {
 	// Exec allows sessions in running containers. nil allows them where their
 	// connections stay on the machine: they are not encrypted.
 	Exec *bool
+	// Messages are the types of framework messages that tasks take (api.MessageTypes);
+	// nil means all, but commit only where Registries is nil: an image that is made
+	// here may have any registry's name.
+	Messages []string
 	// HostPaths are the directories that volumes may be taken from, with all
 	// below them; nil means all. ForbiddenHostPaths are taken out of them.
 	HostPaths, ForbiddenHostPaths []string
@@ -88,6 +92,7 @@ func Parse(text []byte) (*Policy, error) {
 	p := Default()
 	fields := map[string]any{
 		"privileged": &p.Privileged, "hostNetwork": &p.HostNetwork, "hostIPC": &p.HostIPC, "engineSocket": &p.EngineSocket, "exec": &p.Exec,
+		"messages":  &p.Messages,
 		"hostPaths": &p.HostPaths, "forbiddenHostPaths": &p.ForbiddenHostPaths, "capabilities": &p.Capabilities, "registries": &p.Registries,
 	}
 	var root yaml.Node
@@ -146,6 +151,11 @@ func (p *Policy) settle() error {
 			return fmt.Errorf("capabilities: %q %w", name, err)
 		}
 		p.Capabilities[i] = plain
+	}
+	for _, m := range p.Messages {
+		if known := api.MessageTypes(); !slices.Contains(known, m) {
+			return fmt.Errorf("messages: %q is no type of a message; known are %s", m, strings.Join(known, ", "))
+		}
 	}
 	for i, r := range p.Registries {
 		if r = strings.Trim(r, "/"); r == "" || strings.Contains(r, "//") || strings.ContainsAny(r, "@ \t") {

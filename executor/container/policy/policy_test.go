@@ -22,6 +22,9 @@ func TestParse(t *testing.T) {
 		"privileged:":                         "true or false",
 		"exec:":                               "true or false",
 		"exec: sometimes":                     "true or false",
+		"messages: [signal, upload]":          "",
+		"messages: [reboot]":                  "no type of a message",
+		"messages:":                           "[] allows none",
 		"hostPaths:":                          "[] allows none",
 		"hostPaths: /data":                    "a list of texts",
 		"hostPaths: [data]":                   "no absolute path",
@@ -136,6 +139,30 @@ func TestSessions(t *testing.T) {
 		}
 		if local, remote := p.Session(true), p.Session(false); (local == nil) != want.local || (remote == nil) != want.remote {
 			t.Errorf("%q: %v, %v", text, local, remote)
+		}
+	}
+}
+
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	for text, allowed := range map[string]string{
+		"": "signal resources exec upload reload restart commit", "messages: []": "", "messages: [upload, commit]\nregistries: []": "upload commit",
+		"registries: [docker.io]": "signal resources exec upload reload restart",
+	} {
+		p, err := Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, m := range api.MessageTypes() {
+			if err := p.Message(api.MessageType(m)); err == nil {
+				got = append(got, m)
+			} else if !strings.Contains(err.Error(), "ask the operator for messages") {
+				t.Error(err)
+			}
+		}
+		if strings.Join(got, " ") != allowed {
+			t.Errorf("%q allows %v", text, got)
 		}
 	}
 }
