@@ -259,7 +259,7 @@ func TestEvents(t *testing.T) {
 	var seen []change
 	done := make(chan error, 1)
 	go func() {
-		done <- c.Events(ctx, "owner", func(s protocol.Status) error {
+		done <- c.Events(ctx, "owner", nil, func(s protocol.Status) error {
 			mu.Lock()
 			defer mu.Unlock()
 			seen = append(seen, change{s.ID, s.State})

@@ -57,7 +57,14 @@ func serve(ctx context.Context, o *options, cfg executor.Config, log *slog.Logge
 				})
 			},
 			api.TaskProcess: func() (executor.Runtime, error) {
-				return process.New(process.Options{Socket: o.processdSocket, Journal: owner, Logger: log})
+				allowed, err := policy.Load(o.policy)
+				if err != nil {
+					// What it says of containers is no reason to run no processes; but nobody
+					// gets in.
+					log.Error("processes take no messages", "error", err)
+					allowed = &policy.Policy{File: o.policy, Messages: []string{}}
+				}
+				return process.New(process.Options{Socket: o.processdSocket, Journal: owner, Policy: allowed, Logger: log})
 			},
 		},
 		PublishAddress: o.publishAddress,

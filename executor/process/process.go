@@ -18,6 +18,7 @@ import (
 
 	"tandem/api"
 	"tandem/executor"
+	"tandem/executor/container/policy"
 	"tandem/internal/journal"
 	"tandem/processdaemon/client"
 	"tandem/processdaemon/protocol"
@@ -43,6 +44,8 @@ type Options struct {
 	// a start fails. Waiting for an end and stopping go on as long as their
 	// context. 0 means 30 s.
 	Patience time.Duration
+	// Policy is what the operator allows; nil means policy.Default.
+	Policy *policy.Policy
 	// Logger defaults to slog.Default.
 	Logger *slog.Logger
 }
@@ -50,8 +53,9 @@ type Options struct {
 // Runtime runs processes for one executor. Its methods may be called from
 // several goroutines.
 type Runtime struct {
-	opt Options
-	c   *client.Client
+	opt  Options
+	c    *client.Client
+	news news
 
 	mu      sync.Mutex
 	digests map[string][]string // task id -> what Prepare fetched
@@ -70,11 +74,17 @@ func New(opt Options) (*Runtime, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.Default()
 	}
-	return &Runtime{opt: opt, c: client.New(opt.Socket), digests: map[string][]string{}}, nil
+	if opt.Policy == nil {
+		opt.Policy = policy.Default()
+	}
+	r := &Runtime{opt: opt, c: client.New(opt.Socket), digests: map[string][]string{}}
+	r.news = news{c: r.c, owner: opt.Journal.Name(), log: opt.Logger}
+	return r, nil
 }
 
-// Close closes idle connections. What runs goes on.
+// Close ends the stream of changes and closes idle connections. What runs goes on.
 func (r *Runtime) Close() error {
+	r.news.close()
 	r.c.Close()
 	return nil
 }
@@ -266,34 +276,6 @@ func (r *Runtime) List(context.Context) ([]string, error) {
 
 func isEnded(s *protocol.Status) bool {
 	return s.State == protocol.StateEnded || s.State == protocol.StateDeleted
-}
-
-// pollStep is how long one request for news stays open.
-const pollStep = 30 * time.Second
-
-// follow waits until done holds, over restarts of the daemon. A task that the
-// daemon does not know is an error: how it ended cannot be known.
-func (r *Runtime) follow(ctx context.Context, st protocol.Status, done func(*protocol.Status) bool) (protocol.Status, error) {
-	said := false
-	for st.State == "" || !done(&st) {
-		next, err := r.c.Poll(ctx, st.ID, st.Version, pollStep)
-		switch {
-		case err == nil:
-			st = next
-			said = false
-		case errors.Is(err, client.ErrUnavailable):
-			if !said {
-				r.opt.Logger.Warn("waiting for the process daemon to come back", "task", st.ID, "err", err)
-				said = true
-			}
-			if err := pause(ctx); err != nil {
-				return st, err
-			}
-		default:
-			return st, err
-		}
-	}
-	return st, nil
 }
 
 // patiently repeats a call that may be repeated while the daemon does not answer.

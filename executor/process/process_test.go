@@ -2,7 +2,9 @@ package process
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -39,6 +41,21 @@ type host struct {
 	t    testing.TB
 	dir  string
 	stop func()
+	// asked counts the requests, as "GET /v1/tasks/a?after=1".
+	mu    sync.Mutex
+	asked map[string]int
+}
+
+// count is the number of requests that begin like this.
+func (h *host) count(prefix string) (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for what, times := range h.asked {
+		if strings.HasPrefix(what, prefix) {
+			n += times
+		}
+	}
+	return n
 }
 
 func newHost(t testing.TB) *host {
@@ -47,7 +64,7 @@ func newHost(t testing.TB) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{t: t, dir: dir}
+	h := &host{t: t, dir: dir, asked: map[string]int{}}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	h.up()
 	t.Cleanup(h.down)
@@ -66,15 +83,26 @@ func (h *host) up() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	api := d.Handler()
+	s := unixhttp.Server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.mu.Lock()
+		h.asked[r.Method+" "+r.URL.String()]++
+		h.mu.Unlock()
+		api.ServeHTTP(w, r)
+	}))
 	ctx, cancel := context.WithCancel(context.Background())
+	s.BaseContext = func(net.Listener) context.Context { return ctx }
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := d.Serve(ctx, l); err != nil {
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			h.t.Error(err)
 		}
 	})
 	h.stop = func() {
 		cancel()
+		if err := s.Shutdown(context.Background()); err != nil {
+			h.t.Error(err)
+		}
 		wg.Wait()
 		d.Close()
 	}

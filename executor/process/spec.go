@@ -18,7 +18,7 @@ func specOf(t *executor.Task, digests []string) *protocol.Spec {
 		NewPrivileges: p.NewPrivileges, Umask: p.Umask, Nice: p.Nice, OOMScoreAdj: p.OOMScoreAdj,
 		StartGrace: time.Duration(p.StartGracePeriodSeconds) * time.Second,
 		Env:        t.Env, Sandbox: t.Sandbox, URIs: urisOf(p),
-		Limits: protocol.Limits{CPUs: t.Spec.Limits.CPUs, MemMB: t.Spec.Limits.MemMB, CPURequest: t.Spec.Requests.CPUs},
+		Limits: limitsOf(t.Spec.Requests, t.Spec.Limits),
 	}
 	for _, text := range p.Ulimits {
 		// One that makes no sense is refused by the daemon, with its name.

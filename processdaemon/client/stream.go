@@ -31,14 +31,18 @@ func (c *Client) Logs(ctx context.Context, id, stream string, bytes int, follow 
 }
 
 // Events tells the status of every task of an owner, of all when it is empty, and
-// then each that changes, until the context ends or tell returns an error. When the
-// daemon goes, it returns ErrUnavailable; call it again.
-func (c *Client) Events(ctx context.Context, owner string, tell func(protocol.Status) error) error {
+// then each that changes, until the context ends or tell returns an error. began,
+// which may be nil, is called once the daemon listens: no change after that is missed.
+// When the daemon goes, it returns ErrUnavailable; call it again.
+func (c *Client) Events(ctx context.Context, owner string, began func(), tell func(protocol.Status) error) error {
 	resp, err := c.send(ctx, http.MethodGet, "/v1/events?owner="+url.QueryEscape(owner), nil)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
+	if began != nil {
+		began()
+	}
 	for dec := json.NewDecoder(resp.Body); ; {
 		var s protocol.Status
 		if err := dec.Decode(&s); err != nil {
