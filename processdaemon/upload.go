@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"tandem/internal/atomicfile"
 	"tandem/processdaemon/protocol"
@@ -66,57 +65,20 @@ func upload(spec *protocol.Spec, rel string, f protocol.File) error {
 		return err
 	}
 	defer dir.Close()
-	name := filepath.Base(rel)
-	mode, uid, gid, err := replaced(dir, name)
-	if err != nil {
-		return err
+	account := func(name string) (atomicfile.Owner, error) {
+		as, err := lookupAccount(name)
+		if err != nil || as.cred == nil {
+			return atomicfile.Owner{UID: -1, GID: -1}, err
+		}
+		return atomicfile.Owner{UID: as.uid, GID: as.gid}, nil
 	}
-	if f.Mode != 0 {
-		mode = fs.FileMode(f.Mode) & 0o777
-	}
-	if f.User != "" || uid < 0 {
-		as, err := lookupAccount(orElse(f.User, spec.User))
+	p := atomicfile.Put{Data: f.Content, Mode: fs.FileMode(f.Mode) & 0o777, Fresh: func() (atomicfile.Owner, error) { return account(spec.User) }}
+	if f.User != "" {
+		owner, err := account(f.User)
 		if err != nil {
 			return err
 		}
-		uid, gid = -1, -1
-		if as.cred != nil {
-			uid, gid = as.uid, as.gid
-		}
+		p.Owner = &owner
 	}
-	return atomicfile.WriteIn(dir, name, f.Content, mode, func(w *os.File) error {
-		if uid < 0 {
-			return nil
-		}
-		return w.Chown(uid, gid)
-	})
-}
-
-// replaced returns the permissions and the owner of the file that is there, -1
-// where there is none to be kept.
-func replaced(dir *os.Root, name string) (mode fs.FileMode, uid, gid int, err error) {
-	const fresh = 0o644
-	info, err := dir.Lstat(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fresh, -1, -1, nil
-	case err != nil:
-		return 0, 0, 0, err
-	case info.Mode()&fs.ModeSymlink != 0:
-		return fresh, -1, -1, nil
-	case !info.Mode().IsRegular():
-		return 0, 0, 0, errors.New("what is there is no regular file; name another")
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || os.Geteuid() != 0 {
-		return info.Mode().Perm(), -1, -1, nil
-	}
-	return info.Mode().Perm(), int(st.Uid), int(st.Gid), nil
-}
-
-func orElse(s, otherwise string) string {
-	if s != "" {
-		return s
-	}
-	return otherwise
+	return atomicfile.PutIn(dir, filepath.Base(rel), p)
 }

@@ -93,6 +93,8 @@ type Runtime struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	// uploads is held while a file is put into a container.
+	uploads sync.Mutex
 
 	mu    sync.Mutex
 	tasks map[string]*task

@@ -93,7 +93,7 @@ func importImage(ctx context.Context, docker *client.Client) error {
 		}
 	}
 	add(tar.Header{Name: "bin/busybox", Mode: 0o755, Typeflag: tar.TypeReg}, bin)
-	for _, n := range []string{"sh", "sleep", "cat", "id", "ls", "stat", "echo", "nc", "ip", "mount", "touch", "pwd", "hostname", "kill", "seq", "env"} {
+	for _, n := range []string{"sh", "sleep", "cat", "id", "ls", "stat", "echo", "nc", "ip", "mount", "touch", "pwd", "hostname", "kill", "seq", "env", "mkdir", "ln", "chmod", "chown", "mkfifo", "wc", "cut"} {
 		add(tar.Header{Name: "bin/" + n, Linkname: "busybox", Typeflag: tar.TypeSymlink, Mode: 0o777}, nil)
 	}
 	add(tar.Header{Name: "etc/passwd", Mode: 0o644, Typeflag: tar.TypeReg}, []byte("root:x:0:0::/:/bin/sh\napp:x:4711:4712::/:/bin/sh\n"))

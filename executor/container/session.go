@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -33,14 +32,9 @@ func (r *Runtime) AllowMessage(t api.MessageType) error { return r.opt.Policy.Me
 // Session runs a command in a container, as its user and with its environment.
 // A program that is not there has the exit code 126 or 127, as the engine tells.
 func (r *Runtime) Session(ctx context.Context, taskID string, req api.ExecRequest, t execstream.Terminal) (int, error) {
-	r.mu.Lock()
-	id := ""
-	if known := r.tasks[taskID]; known != nil && known.run != nil {
-		id = known.containerID
-	}
-	r.mu.Unlock()
-	if id == "" {
-		return 0, fmt.Errorf("task %q does not run", taskID)
+	id, _, err := r.running(taskID)
+	if err != nil {
+		return 0, err
 	}
 	start, cancel := context.WithTimeout(ctx, sessionStart)
 	defer cancel()

@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,4 +44,55 @@ func WriteIn(root *os.Root, name string, data []byte, perm os.FileMode, own func
 		return err
 	}
 	return root.Rename(tmp, name)
+}
+
+// Owner is whose a file is; -1 leaves it to whoever writes it.
+type Owner struct{ UID, GID int }
+
+// Put is a file that somebody hands in.
+type Put struct {
+	Data []byte
+	// Mode holds permission bits; 0 keeps those of the file that is replaced, and
+	// is 0644 for a new one.
+	Mode os.FileMode
+	// Owner owns the file; nil keeps the owner of the file that is replaced.
+	Owner *Owner
+	// Fresh owns a file that is new, when there is no Owner.
+	Fresh func() (Owner, error)
+}
+
+// PutIn is WriteIn for such a file. What has its name and is no regular file is
+// an error, but for a symbolic link, which is replaced.
+func PutIn(root *os.Root, name string, p Put) error {
+	mode, owner := os.FileMode(0o644), p.Owner
+	info, err := root.Lstat(name)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+	case err != nil:
+		return err
+	case info.Mode().IsRegular():
+		mode = info.Mode().Perm()
+		// Others than root cannot give a file away.
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && owner == nil && os.Geteuid() == 0 {
+			owner = &Owner{int(st.Uid), int(st.Gid)}
+		}
+	case info.Mode()&os.ModeSymlink == 0:
+		return fmt.Errorf("what is there is no regular file (%s); name another", info.Mode())
+	}
+	if p.Mode != 0 {
+		mode = p.Mode.Perm()
+	}
+	if owner == nil {
+		fresh, err := p.Fresh()
+		if err != nil {
+			return err
+		}
+		owner = &fresh
+	}
+	return WriteIn(root, name, p.Data, mode, func(f *os.File) error {
+		if owner.UID < 0 {
+			return nil
+		}
+		return f.Chown(owner.UID, owner.GID)
+	})
 }

@@ -157,6 +157,26 @@ func (c *Client) Image(ctx context.Context, ref string) (*Image, error) {
 	return &out, nil
 }
 
+// Commit makes an image of a container's files, without pausing it, and returns
+// its id. What env and labels name is set in the image's configuration; all else is
+// the container's.
+func (c *Client) Commit(ctx context.Context, containerID, name string, env []string, labels map[string]string) (string, error) {
+	repo, tag := name, ""
+	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
+		repo, tag = name[:i], name[i+1:]
+	}
+	var out struct {
+		ID string `json:"Id"`
+	}
+	err := c.do(ctx, request{op: "commit container " + short(containerID), method: http.MethodPost, path: "/commit",
+		query: url.Values{"container": {containerID}, "repo": {repo}, "tag": {tag}, "pause": {"0"}},
+		body: struct {
+			Env    []string          `json:",omitempty"`
+			Labels map[string]string `json:",omitempty"`
+		}{env, labels}}, &out)
+	return out.ID, err
+}
+
 // Import makes an image of one layer, a tar archive.
 func (c *Client) Import(ctx context.Context, name string, layer io.Reader) error {
 	repo, tag, _ := strings.Cut(name, ":")

@@ -117,6 +117,7 @@ type Container struct {
 	Config  struct {
 		Labels     map[string]string
 		StopSignal string
+		Env        []string
 	}
 	NetworkSettings struct {
 		Networks map[string]struct {
@@ -161,7 +162,11 @@ type Progress struct {
 type Image struct {
 	ID          string `json:"Id"`
 	RepoDigests []string
-	Config      struct{ StopSignal string }
+	Config      struct {
+		Env        []string
+		Labels     map[string]string
+		StopSignal string
+	}
 }
 
 // Digest is the digest under which the registry of name knows the image; one that
