@@ -26,12 +26,14 @@ type rig struct {
 	outer   *testing.T
 	agent   *testAgent
 	runtime *scripted
-	exec    *Executor
-	cfg     Config
-	cancel  context.CancelFunc
-	result  error
-	done    chan struct{}
-	log     *logBuffer
+	// dress, if set, gives the runtime abilities.
+	dress  func(*scripted) Runtime
+	exec   *Executor
+	cfg    Config
+	cancel context.CancelFunc
+	result error
+	done   chan struct{}
+	log    *logBuffer
 }
 
 // logBuffer collects log lines and shows them when a test fails.
@@ -74,7 +76,12 @@ func inBubble(outer *testing.T, setup func(*rig), body func(*rig)) {
 			Endpoint: r.cfg.Endpoint, FrameworkID: r.cfg.FrameworkID, ExecutorID: r.cfg.ExecutorID, Token: r.cfg.Token,
 			Dial: func(context.Context) (net.Conn, error) { return listener.dial() },
 		})
-		newRuntime := func() (Runtime, error) { return r.runtime, nil }
+		newRuntime := func() (Runtime, error) {
+			if r.dress != nil {
+				return r.dress(r.runtime), nil
+			}
+			return r.runtime, nil
+		}
 		r.exec = New(Options{
 			Config: r.cfg, Link: link,
 			Runtimes: map[api.TaskKind]func() (Runtime, error){api.TaskContainer: newRuntime, api.TaskProcess: newRuntime},

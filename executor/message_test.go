@@ -138,3 +138,78 @@ func TestMessageToATaskThatHasEnded(t *testing.T) {
 		}
 	})
 }
+
+// TestMessagesThatARuntimeMayTake: each is done by a runtime that can, with its result;
+// refused by one that cannot, with what can be done instead; and refused where the operator forbids it.
+func TestMessagesThatARuntimeMayTake(t *testing.T) {
+	t.Parallel()
+	cases := []struct{ text, call, cannot string }{
+		{`"type":"upload","upload":{"path":"/etc/x","content":"aGk="}`, `upload a /etc/x "hi"`, "takes no files"},
+		{`"type":"restart"`, "restart a 1s", "restart its taskgroup"},
+		{`"type":"commit","commit":{"image":"team/app:1"}`, "commit a team/app:1", "this is for containers"},
+		{`"type":"reload"`, "reload a", "send it the signal"},
+		{`"type":"exec","exec":{"command":["sh"]}`, "", "has no sessions"},
+	}
+	send := func(r *rig, id, text string) api.MessageResult {
+		got := r.say(`{"version":"tandem/v1","id":"` + id + `","task":"a",` + text + `}`)
+		if len(got) != 1 || got[0].ID != id {
+			t.Fatalf("%s: %+v", text, got)
+		}
+		return got[0]
+	}
+	run := func(dress func(*scripted) Runtime, body func(*rig)) {
+		inBubble(t, func(r *rig) { r.dress = dress }, func(r *rig) {
+			r.agent.launch(taskInfo("a", 0))
+			r.settle()
+			body(r)
+		})
+	}
+	run(func(s *scripted) Runtime { return able{scripted: s} }, func(r *rig) {
+		for i, c := range cases {
+			if c.call == "" {
+				continue
+			}
+			got := send(r, fmt.Sprint("m", i), c.text)
+			want := ""
+			if got.Type == api.MessageReload {
+				want = "reloadCmd: exit code 1"
+			}
+			if got.Error != want || !r.runtime.has(c.call) {
+				t.Errorf("%s: %+v, %v", c.text, got, r.runtime.called())
+			}
+			if (got.ImageID == "sha256:1234") != (got.Type == api.MessageCommit) {
+				t.Errorf("%s: image %q", c.text, got.ImageID)
+			}
+		}
+		for i, c := range []struct{ text, err string }{
+			{`"type":"upload"`, "names no file"}, {`"type":"upload","upload":{"path":"/x/"}`, "names no file"},
+			{`"type":"upload","upload":{"path":"/x","mode":2541}`, "other than permission bits"},
+			{`"type":"upload","upload":{"path":"/x","content":"` + strings.Repeat("AAAA", api.MaxUpload/3+1) + `"}`, "at most 1048576"},
+			{`"type":"commit"`, "names no image"}, {`"type":"commit","commit":{"image":"a@sha256:00"}`, "without a digest"},
+		} {
+			if got := send(r, fmt.Sprint("bad", i), c.text); !strings.Contains(got.Error, c.err) {
+				t.Errorf("%.60s: %.200s", c.text, got.Error)
+			}
+		}
+	})
+	run(nil, func(r *rig) {
+		for i, c := range cases {
+			if got := send(r, fmt.Sprint("m", i), c.text); !strings.Contains(got.Error, c.cannot) {
+				t.Errorf("%s: %+v", c.text, got)
+			}
+		}
+	})
+	for _, forbidden := range api.MessageTypes() {
+		run(func(s *scripted) Runtime { return able{s, api.MessageType(forbidden)} }, func(r *rig) {
+			before := len(r.runtime.called())
+			for i, c := range append(cases, struct{ text, call, cannot string }{text: `"type":"signal","signal":"HUP"`},
+				struct{ text, call, cannot string }{text: `"type":"resources","resources":{"limits":{"cpus":2}}`}) {
+				if strings.Contains(c.text, `"type":"`+forbidden+`"`) {
+					if got := send(r, fmt.Sprint("m", i), c.text); got.Error != "the policy forbids it" || len(r.runtime.called()) != before {
+						t.Errorf("%s: %+v, %v", c.text, got, r.runtime.called()[before:])
+					}
+				}
+			}
+		})
+	}
+}

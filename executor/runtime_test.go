@@ -130,6 +130,39 @@ func (r *scripted) Signal(_ context.Context, id string, sig os.Signal) error {
 	return nil
 }
 
+// able is a scripted runtime that can do all that messages ask for, as far as its operator allows.
+type able struct {
+	*scripted
+	forbidden api.MessageType
+}
+
+func (r able) AllowMessage(t api.MessageType) error {
+	if t == r.forbidden {
+		return errors.New("the policy forbids it")
+	}
+	return nil
+}
+
+func (r able) Upload(_ context.Context, id string, f api.UploadFile) error {
+	r.record("upload %s %s %q", id, f.Path, f.Content)
+	return nil
+}
+
+func (r able) Reload(_ context.Context, id string) error {
+	r.record("reload %s", id)
+	return errors.New("reloadCmd: exit code 1")
+}
+
+func (r able) Restart(_ context.Context, id string, grace time.Duration) error {
+	r.record("restart %s %v", id, grace)
+	return nil
+}
+
+func (r able) Commit(_ context.Context, id, image string) (string, error) {
+	r.record("commit %s %s", id, image)
+	return "sha256:1234", nil
+}
+
 func (r *scripted) UpdateResources(_ context.Context, id string, u api.ResourceUpdate) error {
 	r.record("update %s %v", id, u.Limits.CPUs)
 	if u.Limits.CPUs == 13 {
