@@ -37,7 +37,7 @@ func (s *Scheduler) handler() http.Handler {
 	mux.HandleFunc("GET /v1/objects/{kind}/{namespace}/{name}/events", s.handle(s.getEvents))
 	mux.HandleFunc("GET /v1/taskgroups", s.handle(s.getTaskgroups))
 	mux.HandleFunc("POST /v1/taskgroups/{namespace}/{name}/restart", s.handle(s.postRestartGroup))
-	mux.HandleFunc("POST /v1/taskgroups/{namespace}/{name}/messages", s.handle(s.postMessage))
+	mux.HandleFunc("POST /v1/taskgroups/{namespace}/{name}/messages", s.handleWithin(longMessageWait+callTimeout, s.postMessage))
 	mux.HandleFunc("POST /v1/taskgroups/{namespace}/{name}/exec", s.postExec)
 	mux.HandleFunc("GET /v1/taskgroups/{id}/tasks/{task}/logs", s.getLogs)
 	mux.HandleFunc("GET /v1/agents", s.handle(s.getAgents))
@@ -93,8 +93,12 @@ func ask[T any](r *http.Request, l *loop, f func() (T, error)) (T, error) {
 
 // handle adapts a function that returns what is to be answered.
 func (s *Scheduler) handle(f func(r *http.Request) (any, error)) http.HandlerFunc {
+	return s.handleWithin(callTimeout, f)
+}
+
+func (s *Scheduler) handleWithin(limit time.Duration, f func(r *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
 		r = r.WithContext(ctx)
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)

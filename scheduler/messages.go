@@ -21,6 +21,9 @@ import (
 const (
 	// messageWait is the longest that a request waits for its answer.
 	messageWait = 20 * time.Second
+	// longMessageWait is that for those that wait for the task's own programs or copy
+	// its files.
+	longMessageWait = 50 * time.Second
 	// messageAgain is the time between two attempts; each is half to one and a half of it.
 	messageAgain = time.Second
 	// messagesAtOnce is how many may be under way to one executor. It queues so
@@ -31,6 +34,7 @@ const (
 // message is one that waits for its answer.
 type message struct {
 	id, group, agent, nodeIP string
+	wait                     time.Duration
 	data                     []byte
 	// answer has room for one, and takes no second.
 	answer chan api.MessageResult
@@ -67,7 +71,12 @@ func (s *Scheduler) say(ctx context.Context, namespace, name string, m *api.Mess
 	if len(data) > api.MaxMessage {
 		return nil, "", badRequest("the message has %d bytes; at most %d are sent", len(data), api.MaxMessage)
 	}
-	w := &message{id: m.ID, data: data, answer: make(chan api.MessageResult, 1)}
+	w := &message{id: m.ID, wait: messageWait, data: data, answer: make(chan api.MessageResult, 1)}
+	switch m.Type {
+	case api.MessageReload, api.MessageRestart, api.MessageCommit:
+		w.wait = longMessageWait
+	default:
+	}
 	// It comes after the call below, even when that is given up and runs later.
 	defer s.loop.post(input{do: func() error { delete(s.loop.messages, w.id); return nil }})
 	if err := s.loop.call(ctx, func() error { return s.loop.openMessage(w, namespace, name, m) }); err != nil {
@@ -79,7 +88,7 @@ func (s *Scheduler) say(ctx context.Context, namespace, name string, m *api.Mess
 
 // awaitMessage sends until there is an answer.
 func (s *Scheduler) awaitMessage(ctx context.Context, w *message) (*api.MessageResult, error) {
-	limit := time.NewTimer(messageWait)
+	limit := time.NewTimer(w.wait)
 	defer limit.Stop()
 	again := time.NewTimer(0)
 	defer again.Stop()
@@ -106,7 +115,7 @@ func (s *Scheduler) awaitMessage(ctx context.Context, w *message) (*api.MessageR
 				why = "the scheduler has no connection to a master; " + why
 			}
 			return nil, &apiError{http.StatusGatewayTimeout, wire.Problem{Code: wire.CodeTimeout, Message: fmt.Sprintf(
-				"the executor of taskgroup %s has not answered a message within %s: %s", w.group, messageWait, why)}}
+				"the executor of taskgroup %s has not answered a message within %s: %s", w.group, w.wait, why)}}
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

@@ -119,7 +119,8 @@ func (c *Client) RestartTaskgroup(ctx context.Context, namespace, name string) e
 }
 
 // Message sends a message to the executor of a taskgroup, named by its id or its
-// name, and waits for what came of it, 20 seconds at most. That the executor
+// name, and waits for what came of it, 20 seconds at most, 50 for a reload, a
+// restart and a commit. That the executor
 // refuses it is an Error with the code conflict, that it does not answer one
 // with the code timeout. The scheduler chooses the message's id.
 func (c *Client) Message(ctx context.Context, namespace, taskgroup string, m *api.Message) (*api.MessageResult, error) {

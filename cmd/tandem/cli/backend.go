@@ -24,9 +24,8 @@ type backend interface {
 	// Restart replaces a workload's taskgroups, or one taskgroup.
 	Restart(ctx context.Context, t target) error
 	Delete(ctx context.Context, ref api.Ref) error
-	// Message has an executor do something, and returns the resources that the
-	// task has now, where that is what was changed.
-	Message(ctx context.Context, namespace, taskgroupID string, m *api.Message) (*api.ResourceUpdate, error)
+	// Message has an executor do something, and returns what came of it.
+	Message(ctx context.Context, namespace, taskgroupID string, m *api.Message) (*api.MessageResult, error)
 	// Exec opens a session; what goes over it is of internal/execstream.
 	Exec(ctx context.Context, namespace, taskgroupID string, req wire.ExecRequest) (io.ReadWriteCloser, error)
 	Logs(ctx context.Context, taskgroupID, task string, o logOptions) (io.ReadCloser, error)

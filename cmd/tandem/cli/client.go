@@ -69,12 +69,9 @@ func (r remote) Delete(ctx context.Context, ref api.Ref) error {
 	return classify(r.c.Delete(ctx, ref))
 }
 
-func (r remote) Message(ctx context.Context, namespace, taskgroupID string, m *api.Message) (*api.ResourceUpdate, error) {
+func (r remote) Message(ctx context.Context, namespace, taskgroupID string, m *api.Message) (*api.MessageResult, error) {
 	result, err := r.c.Message(ctx, namespace, taskgroupID, m)
-	if err != nil {
-		return nil, classify(err)
-	}
-	return result.Resources, nil
+	return result, classify(err)
 }
 
 func (r remote) Exec(ctx context.Context, namespace, taskgroupID string, req wire.ExecRequest) (io.ReadWriteCloser, error) {

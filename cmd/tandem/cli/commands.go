@@ -7,5 +7,6 @@ func (a *app) workCommands() []*cobra.Command {
 	return []*cobra.Command{
 		a.applyCommand(), a.validateCommand(), a.getCommand(), a.describeCommand(), a.scaleCommand(), a.restartCommand(),
 		a.deleteCommand(), a.logsCommand(), a.signalCommand(), a.resizeCommand(), a.execCommand(),
+		a.uploadCommand(), a.reloadCommand(), a.restartProcessCommand(), a.commitCommand(),
 	}
 }

@@ -2,20 +2,15 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"tandem/api"
 	"tandem/cmd/tandem/exit"
+	"tandem/cmd/tandem/term"
 	"tandem/internal/execstream"
 	"tandem/scheduler/wire"
 )
@@ -25,10 +20,12 @@ func (a *app) execCommand() *cobra.Command {
 	var stdin, tty bool
 	cmd := &cobra.Command{
 		Use:   "exec TASKGROUP -- COMMAND...",
-		Short: "Run a command in a running container",
-		Long: `Runs a command in a running container, as the container's user and with its environment, shows
-what it writes, and exits with its exit code. A taskgroup with several tasks needs --task. With
--i the command gets the standard input, with -t a terminal; -it makes a shell usable.
+		Short: "Run a command in a running task",
+		Long: `Runs a command in a running container, as the container's user and with its environment, or beside
+a running process, as its user, in its workPath, with its environment and within its limits; shows
+what the command writes, and exits with its exit code. A taskgroup with several tasks needs --task.
+With -i the command gets the standard input, with -t a terminal, which has the size of this one; -it
+makes a shell usable. The command ends with its connection.
 
 The agent's operator may forbid sessions (exec: false in /etc/tandem/executor.yaml). They are not
 encrypted between scheduler and agent, so agents at other than loopback addresses allow them only
@@ -65,91 +62,45 @@ func (a *app) exec(ctx context.Context, to *recipients, arg string, req wire.Exe
 		return exit.Errorf(exit.Refused, "taskgroup %s does not run: %s", src.group.Name, why(src.group))
 	}
 	req.Task = src.task.ID
-	screen, isFile := a.in.(*os.File)
-	screenIsTerminal := isFile && term.IsTerminal(int(screen.Fd()))
-	if req.TTY && screenIsTerminal {
-		if w, h, err := term.GetSize(int(screen.Fd())); err == nil {
-			req.Width, req.Height = uint16(w), uint16(h)
-		}
+	screen, isTerminal := term.IsTerminal(a.in)
+	if req.TTY && !isTerminal {
+		return exit.Errorf(exit.Usage, "-t needs a terminal as the standard input, and that is none: leave -t out, or run tandem in a terminal")
+	}
+	if req.TTY {
+		req.Width, req.Height = term.Size(screen)
 	}
 	conn, err := b.Exec(ctx, src.group.Namespace, src.group.ID, req)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
-	out := execstream.NewWriter(conn)
-	if req.TTY && screenIsTerminal {
-		before, err := term.MakeRaw(int(screen.Fd()))
-		if err != nil {
-			return fmt.Errorf("set the terminal to raw mode: %w", err)
-		}
-		defer func() { _ = term.Restore(int(screen.Fd()), before) }() // nothing else could be done
-		defer followSize(screen, out)()
-	}
+	t := execstream.Terminal{Stdout: a.out, Stderr: a.err}
 	if req.Stdin {
-		// It is not waited for: reading a terminal cannot be given up. It ends with the program.
-		go func() {
-			if _, err := io.Copy(out.To(execstream.Stdin), a.in); err == nil {
-				_ = out.Send(execstream.Stdin, nil) // one that has ended needs no end of its input
-			}
-		}()
+		t.Stdin = a.in
 	}
-	err = a.show(execstream.NewReader(conn))
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return err
-}
-
-// show writes what comes, to its end, and returns the exit code as an error.
-func (a *app) show(r *execstream.Reader) error {
-	for {
-		k, payload, err := r.Next()
+	if req.TTY {
+		// Ctrl-\ is the command's, too; one from elsewhere must not leave a raw terminal behind.
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGQUIT)
+		defer stop()
+		restore, err := term.Raw(screen)
 		if err != nil {
-			return fmt.Errorf("the session has broken off, and how the command ends is not known: %w", err)
+			return errors.Join(err, conn.Close())
 		}
-		switch k {
-		case execstream.Stdout:
-			_, err = a.out.Write(payload)
-		case execstream.Stderr:
-			_, err = a.err.Write(payload)
-		case execstream.Ended:
-			var end execstream.End
-			if err := json.Unmarshal(payload, &end); err != nil {
-				return fmt.Errorf("the end of the session is not understood: %w", err)
-			}
-			if end.Error != "" {
-				return errors.New(strings.TrimSpace(end.Error))
-			}
-			return exit.Silent(exit.Code(end.Code))
-		default:
-			return fmt.Errorf("the session brought a frame of kind %d, which is none of its output", k)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// followSize tells of the terminal's new sizes until the returned function is called.
-func followSize(screen *os.File, out *execstream.Writer) func() {
-	changed := make(chan os.Signal, 1)
-	signal.Notify(changed, syscall.SIGWINCH)
-	end, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
+		// Also when this panics.
+		defer restore()
+		sizes := make(chan execstream.Size, 1)
+		t.Resize = sizes
+		defer term.FollowSize(screen, func(w, h uint16) {
 			select {
-			case <-changed:
-				if w, h, err := term.GetSize(int(screen.Fd())); err == nil {
-					_ = out.SendJSON(execstream.Resize, execstream.Size{Width: uint16(w), Height: uint16(h)}) // the reader notices the end
-				}
-			case <-end:
-				return
+			case <-sizes: // an older one that nobody has taken
+			default:
 			}
-		}
-	}()
-	return func() { signal.Stop(changed); close(end); <-done }
+			sizes <- execstream.Size{Width: w, Height: h}
+		})()
+	}
+	code, err := execstream.Attach(ctx, conn, t)
+	if err != nil {
+		return err
+	}
+	return exit.Silent(exit.Code(code))
 }

@@ -46,10 +46,10 @@ func (a *app) resizeCommand() *cobra.Command {
 	var cpuRequest, memoryRequest, cpuLimit, memoryLimit float64
 	cmd := &cobra.Command{
 		Use:   "resize (TASKGROUP | KIND/NAME)",
-		Short: "Change cpu and memory of running containers",
-		Long: `Changes what a running container may use, without a restart: of a taskgroup, or of every
-taskgroup of a workload. A taskgroup with several tasks needs --task. What is not named stays as
-it is. Requests cannot be raised above what Mesos has given to the taskgroup; limits can.
+		Short: "Change cpu and memory of running tasks",
+		Long: `Changes what a running container or process may use, without a restart: of a taskgroup, or of
+every taskgroup of a workload. A taskgroup with several tasks needs --task. What is not named stays
+as it is. Requests cannot be raised above what Mesos has given to the taskgroup; limits can.
 
 The change lasts as long as the taskgroup: the next one has what was applied. To keep it, change
 the artifact and apply it.`,
@@ -76,7 +76,7 @@ the artifact and apply it.`,
 	}
 	f := cmd.Flags()
 	f.Float64Var(&cpuLimit, "limit-cpu", 0, "most `cores` that it may use; 0 for no limit")
-	f.Float64Var(&memoryLimit, "limit-memory", 0, "most `MiB` of memory that it may use; 0 for as much as it requests")
+	f.Float64Var(&memoryLimit, "limit-memory", 0, "most `MiB` of memory that it may use; 0 for as much as a container requests, and no limit for a process")
 	f.Float64Var(&cpuRequest, "request-cpu", 0, "`cores` that it gets when others want them, too")
 	f.Float64Var(&memoryRequest, "request-memory", 0, "`MiB` of memory that it gets")
 	to.flags(a, cmd)
@@ -127,7 +127,9 @@ type outcome struct {
 	Task      string `json:"task"`
 	// Resources are what it has now, after a resize.
 	Resources *api.ResourceUpdate `json:"resources,omitempty"`
-	Error     string              `json:"error,omitempty"`
+	// ImageID is that of the image that a commit has made.
+	ImageID string `json:"imageID,omitempty"`
+	Error   string `json:"error,omitempty"`
 }
 
 // find returns the tasks that an argument means, one of each taskgroup.
@@ -160,6 +162,9 @@ func (a *app) message(ctx context.Context, to *recipients, arg string, m api.Mes
 	if err != nil {
 		return err
 	}
+	if m.Type == api.MessageCommit && len(sources) > 1 {
+		return exit.Errorf(exit.Usage, "%q are %d taskgroups, and an image is made of one: name one, such as %s", arg, len(sources), sources[0].group.Name)
+	}
 	out := []outcome{}
 	var errs []error
 	for _, src := range sources {
@@ -167,7 +172,10 @@ func (a *app) message(ctx context.Context, to *recipients, arg string, m api.Mes
 		if m.Task = src.task.ID; src.group.ID == "" {
 			err = exit.Errorf(exit.Refused, "taskgroup %s does not run: %s", src.group.Name, why(src.group))
 		} else {
-			o.Resources, err = b.Message(ctx, src.group.Namespace, src.group.ID, &m)
+			var result *api.MessageResult
+			if result, err = b.Message(ctx, src.group.Namespace, src.group.ID, &m); err == nil {
+				o.Resources, o.ImageID = result.Resources, result.ImageID
+			}
 		}
 		if err != nil {
 			o.Error = err.Error()

@@ -15,7 +15,7 @@ import (
 	"tandem/scheduler/wire"
 )
 
-func (f *fakeBackend) Message(_ context.Context, namespace, group string, m *api.Message) (*api.ResourceUpdate, error) {
+func (f *fakeBackend) Message(_ context.Context, namespace, group string, m *api.Message) (*api.MessageResult, error) {
 	data, err := json.Marshal(m)
 	if err != nil {
 		return nil, err
@@ -28,9 +28,12 @@ func (f *fakeBackend) Message(_ context.Context, namespace, group string, m *api
 	}
 	if m.Resources != nil {
 		after, err := m.Resources.Apply(api.ResourceUpdate{Requests: api.TaskResources{CPUs: 0.5, MemMB: 64}})
-		return &after, err
+		return &api.MessageResult{Resources: &after}, err
 	}
-	return nil, nil
+	if m.Commit != nil {
+		return &api.MessageResult{ImageID: "sha256:1234"}, nil
+	}
+	return &api.MessageResult{}, nil
 }
 
 func TestSignal(t *testing.T) {
