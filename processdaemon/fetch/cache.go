@@ -62,6 +62,9 @@ func (f *Fetcher) remember(key string, e *entry) error {
 
 // touch marks a blob as used and tells whether it exists.
 func (f *Fetcher) touch(digest string) bool {
+	if !validDigest(digest) {
+		return false
+	}
 	now := time.Now()
 	return os.Chtimes(f.blob(digest), now, now) == nil
 }

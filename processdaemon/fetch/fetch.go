@@ -213,7 +213,7 @@ func (f *Fetcher) Get(ctx context.Context, u protocol.URI, progress func(string)
 	if err != nil {
 		return "", err
 	}
-	if validDigest(u.Digest) && f.touch(u.Digest) {
+	if f.touch(u.Digest) {
 		return u.Digest, nil
 	}
 	flightKey := s.key()

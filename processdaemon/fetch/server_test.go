@@ -98,7 +98,7 @@ func status(code int) http.HandlerFunc {
 
 // limits wait no longer than tests like.
 func quick() Limits {
-	return Limits{Stall: 500 * time.Millisecond, Pause: time.Millisecond, MaxBytes: 4 << 20}
+	return Limits{Stall: time.Minute, Pause: time.Millisecond, MaxBytes: 4 << 20}
 }
 
 // leftNothing: the cache holds whole contents alone.
@@ -217,7 +217,11 @@ func TestFaultServer(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := serve(t, c.answers...)
-			f := newFetcher(t, quick())
+			l := quick()
+			if strings.Contains(c.want, "no progress") || strings.HasPrefix(c.name, "stalls") {
+				l.Stall = 500 * time.Millisecond
+			}
+			f := newFetcher(t, l)
 			digest, err := f.Get(t.Context(), protocol.URI{Value: "http://me:geheim@" + s.Listener.Addr().String() + "/x?token=geheim"}, nil)
 			leftNothing(t, f)
 			if n := len(s.headers()); n != c.requests {
