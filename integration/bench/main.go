@@ -54,6 +54,7 @@ var benches = []struct {
 	{"exit", withDaemon((*bench).exits)},
 	{"taskgroup", withDaemon((*bench).groups)},
 	{"container", withDaemon((*bench).containers)},
+	{"fetch", withDaemon((*bench).fetch)},
 	{"sizes", sizes},
 	{"tasks", tasks},
 	{"agents", agents},
