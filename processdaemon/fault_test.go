@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,6 +32,8 @@ const (
 	exposerEnv = "PROCESSD_TEST_OWNER"
 	// startTimeoutEnv bounds start commands in the daemon, as a duration.
 	startTimeoutEnv = "PROCESSD_TEST_START_TIMEOUT"
+	// logSizeEnv is the size in bytes at which the daemon rotates output; two pieces are kept.
+	logSizeEnv = "PROCESSD_TEST_LOG_SIZE"
 )
 
 // TestMain doubles as the daemon in a process of its own, which the tests kill
@@ -56,7 +59,8 @@ func childDaemon(dir string) int {
 	defer stop()
 	err := func() error {
 		startTimeout, _ := time.ParseDuration(os.Getenv(startTimeoutEnv)) // most have none
-		d, err := New(Options{DataDir: filepath.Join(dir, "data"), OwnProgram: true, ReapInterval: 20 * time.Millisecond, StartTimeout: startTimeout})
+		logSize, _ := strconv.ParseInt(os.Getenv(logSizeEnv), 10, 64)     // most have none
+		d, err := New(Options{DataDir: filepath.Join(dir, "data"), OwnProgram: true, ReapInterval: 20 * time.Millisecond, StartTimeout: startTimeout, LogSize: logSize, LogFiles: 2})
 		if err != nil {
 			return err
 		}

@@ -46,12 +46,15 @@ type outputFile struct {
 	cut    int64
 	failed bool // told once
 	skip   int  // looks to leave out
+	flood  bool // it grew faster than it is looked at usually
 	ending bool // its task has ended: one more look
 }
 
 const (
 	// rotateTick is the pause between two looks at a file that is written to.
 	rotateTick = 250 * time.Millisecond
+	// floodTick is the pause while a file grows by more than its limit within rotateTick.
+	floodTick = rotateTick / 16
 	// quietTicks is after how many looks without change a file is left to its watch.
 	quietTicks = 8
 	// slowTick is the pause where files cannot be watched.
@@ -192,9 +195,12 @@ func (r *rotator) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		if n := r.lookAll(); n > 0 {
+		switch n, flood := r.lookAll(); {
+		case flood:
+			timer.Reset(floodTick)
+		case n > 0:
 			timer.Reset(rotateTick)
-		} else {
+		default:
 			timer.Stop()
 		}
 		select {
@@ -235,8 +241,8 @@ func (r *rotator) readEvents() {
 }
 
 // lookAll looks at the files that were written to, and returns how many are left
-// to be looked at again soon.
-func (r *rotator) lookAll() int {
+// to be looked at again soon, and whether that is urgent.
+func (r *rotator) lookAll() (n int, flood bool) {
 	r.mu.Lock()
 	files := make([]*outputFile, 0, len(r.active))
 	for f := range r.active {
@@ -245,10 +251,11 @@ func (r *rotator) lookAll() int {
 	r.mu.Unlock()
 	for _, f := range files {
 		r.look(f)
+		flood = flood || f.flood
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.active)
+	return len(r.active), flood
 }
 
 func (r *rotator) look(f *outputFile) {
@@ -258,9 +265,10 @@ func (r *rotator) look(f *outputFile) {
 	}
 	path := filepath.Join(f.dir, f.name)
 	size := sizeOf(path)
+	f.flood = size > 2*r.limit
 	if size > r.limit {
 		r.cutting.Lock()
-		cut, err := rotateFile(f.dir, f.name, r.files)
+		cut, err := rotateFile(f.dir, f.name, r.limit, r.files)
 		r.mu.Lock()
 		f.cut += cut
 		r.mu.Unlock()

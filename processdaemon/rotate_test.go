@@ -148,7 +148,7 @@ func TestRotationIsNotFooled(t *testing.T) {
 		if sizeOf(path) != 0 {
 			t.Error("it has a size")
 		}
-		if n, err := rotateFile(dir, "stdout", 1); err == nil || n != 0 {
+		if n, err := rotateFile(dir, "stdout", 64<<10, 1); err == nil || n != 0 {
 			t.Errorf("%d %v", n, err)
 		}
 		os.RemoveAll(path)
@@ -160,7 +160,7 @@ func TestRotationIsNotFooled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := rotateFile(dir, "stdout", 2); err != nil {
+	if _, err := rotateFile(dir, "stdout", 64<<10, 2); err != nil {
 		t.Error(err)
 	}
 	if read(t, victim) != text {

@@ -21,9 +21,14 @@ import (
 // truncated right after it was copied, and what is written in between is lost. Killed
 // in the middle, there are two copies of some of the output, never none.
 //
+// What a process wrote in a burst is cut into several pieces, each of limit bytes or more
+// and less than twice that; of what would be more than keep pieces the oldest is not even
+// copied. So the disk holds no more of it, and a writer that is faster than a copy cannot
+// make each piece longer than the one before.
+//
 // On a full disk the older pieces go first, then the head without a copy: the
 // newest output is what people look for.
-func rotateFile(dir, name string, keep int) (cut int64, err error) {
+func rotateFile(dir, name string, limit int64, keep int) (cut int64, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return 0, err
@@ -45,11 +50,11 @@ func rotateFile(dir, name string, keep int) (cut int64, err error) {
 	}
 	var copyErr error
 	if keep > 0 {
-		if copyErr = copyHead(root, f, name, head, keep); errors.Is(copyErr, unix.ENOSPC) || errors.Is(copyErr, unix.EDQUOT) {
+		if copyErr = copyHead(root, f, name, head, limit, keep); errors.Is(copyErr, unix.ENOSPC) || errors.Is(copyErr, unix.EDQUOT) {
 			for i := 1; i <= keep; i++ {
 				_ = root.Remove(piece(name, i)) // most are not there
 			}
-			copyErr = copyHead(root, f, name, head, keep)
+			copyErr = copyHead(root, f, name, head, limit, keep)
 		}
 	}
 	if collapse {
@@ -90,8 +95,27 @@ func canCollapse(f *os.File, block int64) bool {
 
 func piece(name string, i int) string { return name + "." + strconv.Itoa(i) }
 
-// copyHead makes the first n bytes of f the piece number 1.
-func copyHead(root *os.Root, f *os.File, name string, n int64, keep int) error {
+// copyHead makes the first n bytes of f the pieces number 1 and, when they are many, 2
+// and so on.
+func copyHead(root *os.Root, f *os.File, name string, n, limit int64, keep int) error {
+	count := max(1, n/max(1, limit))
+	size, from := n/count, int64(0)
+	if count > int64(keep) {
+		count, size, from = int64(keep), limit, n-int64(keep)*limit
+	}
+	// The oldest first, for each moves those before it up. It has what does not divide.
+	for ; count > 0; count-- {
+		to := n - (count-1)*size
+		if err := copyPiece(root, f, name, from, to-from, keep); err != nil {
+			return err
+		}
+		from = to
+	}
+	return nil
+}
+
+// copyPiece makes n bytes of f the piece number 1.
+func copyPiece(root *os.Root, f *os.File, name string, from, n int64, keep int) error {
 	tmp := ".tandem-rotate-" + name
 	if err := root.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -100,7 +124,7 @@ func copyHead(root *os.Root, f *os.File, name string, n int64, keep int) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Seek(0, io.SeekStart)
+	_, err = f.Seek(from, io.SeekStart)
 	if err == nil {
 		_, err = io.CopyN(w, f, n)
 	}
