@@ -68,18 +68,19 @@ type Options struct {
 
 // Daemon owns processes. Make one with New and end it with Close.
 type Daemon struct {
-	opts    Options
-	log     *slog.Logger
-	boot    string
-	store   *store
-	tree    *cgroup.Tree
-	fetcher *fetch.Fetcher
-	journal *journal.Journal
-	lock    *filelock.Lock
-	kids    children
-	parent  *parent
-	rotator *rotator
-	feed    feed
+	opts         Options
+	log          *slog.Logger
+	boot         string
+	store        *store
+	tree         *cgroup.Tree
+	fetcher      *fetch.Fetcher
+	journal      *journal.Journal
+	lock         *filelock.Lock
+	kids         children
+	parent       *parent
+	rotator      *rotator
+	feed         feed
+	deletionTime time.Duration
 	// troubles are what was damaged or cannot be used, for Info; New alone adds to them.
 	troubles []string
 	// uploads is held while a file is uploaded.
@@ -116,7 +117,7 @@ func New(opts Options) (*Daemon, error) {
 	if opts.Workspace, err = filepath.Abs(opts.Workspace); err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
-	d := &Daemon{opts: opts, log: opts.Log, tasks: map[string]*task{}}
+	d := &Daemon{opts: opts, log: opts.Log, tasks: map[string]*task{}, deletionTime: deletionTime}
 	if d.boot, err = procid.BootID(); err != nil {
 		return nil, err
 	}
@@ -297,6 +298,9 @@ func (d *Daemon) Create(spec protocol.Spec) (protocol.Status, error) {
 	if err != nil {
 		return protocol.Status{}, err
 	}
+	if err := d.awaitDeletion(spec.ID); err != nil {
+		return protocol.Status{}, err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -304,6 +308,9 @@ func (d *Daemon) Create(spec protocol.Spec) (protocol.Status, error) {
 	}
 	if t := d.tasks[spec.ID]; t != nil {
 		s := t.status()
+		if s.State == deleted {
+			return s, errDeleting(spec.ID) // another one was quicker than we were
+		}
 		if t.hash != hash {
 			return s, fail(protocol.CodeConflict, "task %q exists with another specification; delete it first", spec.ID)
 		}
@@ -324,6 +331,33 @@ func (d *Daemon) Create(spec protocol.Spec) (protocol.Status, error) {
 	d.tasks[spec.ID] = t
 	t.resume()
 	return t.status(), nil
+}
+
+// deletionTime is how long a creation waits for the end of a deletion under the same
+// id, which takes milliseconds.
+const deletionTime = 5 * time.Second
+
+func errDeleting(id string) error {
+	return fail(protocol.CodeConflict, "task %q is being deleted; ask again, and delete it again if that does not end", id)
+}
+
+// awaitDeletion waits until a task that is on its way out is gone: whoever creates
+// one is not to be given that.
+func (d *Daemon) awaitDeletion(id string) error {
+	t, err := d.task(id)
+	if err != nil || t.status().State != deleted {
+		return nil //nolint:nilerr // unknown is what it should be
+	}
+	limit := time.NewTimer(d.deletionTime)
+	defer limit.Stop()
+	select {
+	case <-t.done:
+		return nil
+	case <-limit.C:
+		return errDeleting(id)
+	case <-d.ctx.Done():
+		return errShutdown
+	}
 }
 
 // validate finds everything that is wrong with a spec.
