@@ -10,8 +10,10 @@ const (
 // Container is one container of a taskgroup.
 type Container struct {
 	// Name is unique in the taskgroup; see PodSpec.TaskNames.
-	Name     string `json:"name,omitempty"`
-	Hostname string `json:"hostname,omitempty"`
+	Name string `json:"name,omitempty"`
+	// Lifecycle is init, main (the default) or sidecar; see LifecycleInit.
+	Lifecycle string `json:"lifecycle,omitempty"`
+	Hostname  string `json:"hostname,omitempty"`
 	// Command replaces the image's entrypoint when it is not empty.
 	Command string `json:"command,omitempty"`
 	// Args follow the command, or the image's entrypoint.

@@ -13,8 +13,9 @@ func (k *Container) setDefaults() {
 	k.Resources.setDefaults()
 }
 
-func (c *checker) container(path string, k *Container, networkMode string, names map[string]bool) {
+func (c *checker) container(path string, k *Container, networkMode string, names map[string]bool, groupPorts []string) {
 	c.taskName(path, k.Name, names)
+	c.lifecycle(path, k.Lifecycle, k.HealthChecks)
 	switch {
 	case k.Image == "":
 		c.fail(joinPath(path, "image"), nil, "is required, for example redis:7")
@@ -39,8 +40,9 @@ func (c *checker) container(path string, k *Container, networkMode string, names
 		c.fail(joinPath(path, "resources")+".requests.cpu", k.Resources.Requests.CPU, "must be a whole number of CPUs, 1 or more, when cpuset is true")
 	}
 	ports := portNames(k.Ports)
-	scope := containerScope(ports)
+	scope := containerScope(groupPorts)
 	c.variables(joinPath(path, "command"), k.Command, scope)
+	c.variables(joinPath(path, "workingDir"), k.WorkingDir, scope)
 	for i, a := range k.Args {
 		c.variables(indexPath(joinPath(path, "args"), i), a, scope)
 	}
@@ -52,7 +54,10 @@ func (c *checker) container(path string, k *Container, networkMode string, names
 	c.healthChecks(joinPath(path, "healthChecks"), k.HealthChecks, ports, scope)
 	c.resources(joinPath(path, "resources"), &k.Resources, true)
 	c.volumes(joinPath(path, "volumes"), k.Volumes, scope)
-	c.configRefs(path, k.ConfigMaps, k.Secrets, func(at, file string) { c.absolute(at, file) })
+	c.configRefs(path, k.ConfigMaps, k.Secrets, func(at, file string) {
+		c.absolute(at, file)
+		c.variables(at, file, scope)
+	})
 }
 
 // secretPrefix begins a credential that is kept in a secret: secret::<name>||<key>.
@@ -86,6 +91,7 @@ func (c *checker) volumes(path string, volumes []Volume, s scope) {
 			c.fail(joinPath(at, "mountPath"), nil, "is required")
 		} else {
 			c.absolute(joinPath(at, "mountPath"), v.Volume.MountPath)
+			c.variables(joinPath(at, "mountPath"), v.Volume.MountPath, s)
 			if mounts[v.Volume.MountPath] {
 				c.fail(joinPath(at, "mountPath"), v.Volume.MountPath, "another volume is mounted there; choose another path")
 			}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"path"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,7 +50,8 @@ func NewVars(spec *TaskSpec, dirs Dirs) *Vars {
 		set(varInstance, index)
 		set(varHostIP, spec.NodeIP)
 	}
-	for _, p := range spec.Ports {
+	// Its own ports come last, so that they win.
+	for _, p := range slices.Concat(spec.PeerPorts, spec.Ports) {
 		// The port by which others reach the task, as in the PORT family.
 		port := p.HostPort
 		if port <= 0 {
@@ -85,9 +87,10 @@ func (v *Vars) Expand(s string) (expanded string, unknown []string) {
 }
 
 // ExpandSpec returns a deep copy of spec in which every variable is replaced:
-// in the environment, commands, paths of files and volumes, addresses and
-// directories. Paths of a process that are relative are put below its work
-// path. BCS_POD_ID and BCS_NODE_IP are added to the environment; nothing a user
+// in every text of a process, and in the environment, commands, checks and paths
+// of files and volumes of either kind. In command lines of processes and of
+// checks, a value that the shell would take apart is quoted as its place wants
+// it. Paths of a process that are relative are put below its work path. BCS_POD_ID and BCS_NODE_IP are added to the environment; nothing a user
 // wrote replaces them. The error (Errors) names every variable that is not
 // known and every path that leaves its place.
 func ExpandSpec(spec *TaskSpec, dirs Dirs) (*TaskSpec, error) {
@@ -115,9 +118,7 @@ func ExpandSpec(spec *TaskSpec, dirs Dirs) (*TaskSpec, error) {
 		e.path(indexPath("files", i)+".path", &e.out.Files[i].Path, base)
 	}
 	for i := range e.out.HealthChecks {
-		if k := e.out.HealthChecks[i].Command; k != nil {
-			e.text(indexPath("healthChecks", i)+".command.value", &k.Value)
-		}
+		e.healthCheck(indexPath("healthChecks", i), &e.out.HealthChecks[i])
 	}
 	if err := e.errs.Sorted(); err != nil {
 		return nil, err
@@ -135,6 +136,17 @@ func (e *expander) text(at string, s *string) {
 	expanded, unknown := e.vars.Expand(*s)
 	for _, name := range unknown {
 		e.errs.Add(at, name, "is not a variable that is known here")
+	}
+	*s = expanded
+}
+
+func (e *expander) command(at string, s *string) {
+	expanded, unknown, err := e.vars.ExpandCommand(*s)
+	for _, name := range unknown {
+		e.errs.Add(at, name, "is not a variable that is known here")
+	}
+	if err != nil {
+		e.errs.Add(at, nil, "%s", err)
 	}
 	*s = expanded
 }
@@ -166,20 +178,49 @@ func (e *expander) process(p *ProcessTask) {
 		u := &p.URIs[i]
 		at := indexPath("process.uris", i)
 		e.text(at+".value", &u.Value)
+		e.text(at+".user", &u.User)
+		e.text(at+".pwd", &u.Password)
 		if u.OutputDir == "" {
 			u.OutputDir = p.WorkPath
 		}
 		e.path(at+".outputDir", &u.OutputDir, p.WorkPath)
 	}
-	e.text("process.startCmd", &p.StartCmd)
-	e.text("process.stopCmd", &p.StopCmd)
-	e.text("process.checkCmd", &p.CheckCmd)
-	e.text("process.restartCmd", &p.RestartCmd)
-	e.text("process.reloadCmd", &p.ReloadCmd)
-	e.text("process.killCmd", &p.KillCmd)
+	// By reflection, so that no text that is added later is forgotten.
+	v := reflect.ValueOf(p).Elem()
+	for i := range v.NumField() {
+		s, ok := v.Field(i).Addr().Interface().(*string)
+		key, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		switch {
+		case !ok, s == &p.WorkPath, s == &p.PidFile:
+		case strings.HasSuffix(key, "Cmd"):
+			e.command("process."+key, s)
+		default:
+			e.text("process."+key, s)
+		}
+	}
+}
+
+func (e *expander) healthCheck(at string, h *HealthCheck) {
+	if h.Command != nil {
+		e.command(at+".command.value", &h.Command.Value)
+	}
+	if h.HTTP != nil {
+		e.text(at+".http.path", &h.HTTP.Path)
+		for _, name := range sortedKeys(h.HTTP.Headers) {
+			value := h.HTTP.Headers[name]
+			e.text(at+".http.headers."+name, &value)
+			h.HTTP.Headers[name] = value
+		}
+	}
+	if h.GRPC != nil {
+		e.text(at+".grpc.service", &h.GRPC.Service)
+	}
 }
 
 func (e *expander) container(c *ContainerTask) {
+	if c.WorkingDir != "" {
+		e.path("container.workingDir", &c.WorkingDir, "")
+	}
 	for i := range c.Command {
 		e.text(indexPath("container.command", i), &c.Command[i])
 	}
@@ -189,6 +230,7 @@ func (e *expander) container(c *ContainerTask) {
 	for i := range c.Volumes {
 		v := &c.Volumes[i]
 		v.MountPath = replacePodID(v.MountPath, e.out.Taskgroup.ID)
+		e.path(indexPath("container.volumes", i)+".mountPath", &v.MountPath, "")
 		if v.HostPath == "" {
 			continue
 		}

@@ -117,7 +117,7 @@ func TestExpandOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Process.StartCmd != "${hostip} ${processname} $${processname}" {
+	if got.Process.StartCmd != "'${hostip}' ${processname} $${processname}" {
 		t.Errorf("start: %s", got.Process.StartCmd)
 	}
 	if got.Process.WorkPath != "/w/test.${hostip}.2/mongodb" {

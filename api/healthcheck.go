@@ -129,13 +129,14 @@ func (c *checker) healthChecks(path string, checks []HealthCheck, ports []string
 		case CheckCommand:
 			c.commandCheck(at, h.Command, s)
 		case CheckHTTP, CheckRemoteHTTP:
-			c.httpCheck(at, h.HTTP, ports)
+			c.httpCheck(at, h.HTTP, ports, s)
 		case CheckGRPC:
 			if h.GRPC == nil {
 				c.fail(joinPath(at, "grpc"), nil, "is required with type GRPC: {\"port\": ...} or {\"portName\": ...}")
 				continue
 			}
 			c.checkedPort(joinPath(at, "grpc"), h.GRPC.Port, h.GRPC.PortName, ports)
+			c.variables(joinPath(at, "grpc")+".service", h.GRPC.Service, s)
 		default:
 			if h.TCP == nil {
 				c.fail(joinPath(at, "tcp"), nil, "is required with type %s: {\"port\": ...} or {\"portName\": ...}", h.Type)
@@ -156,7 +157,7 @@ func (c *checker) commandCheck(at string, k *CommandCheck, s scope) {
 	}
 }
 
-func (c *checker) httpCheck(at string, h *HTTPCheck, ports []string) {
+func (c *checker) httpCheck(at string, h *HTTPCheck, ports []string, s scope) {
 	at = joinPath(at, "http")
 	if h == nil {
 		c.fail(at, nil, "is required: {\"port\": ..., \"path\": ...}")
@@ -165,6 +166,10 @@ func (c *checker) httpCheck(at string, h *HTTPCheck, ports []string) {
 	c.oneOf(joinPath(at, "scheme"), h.Scheme, "http", "https")
 	if !strings.HasPrefix(h.Path, "/") {
 		c.fail(joinPath(at, "path"), h.Path, "must begin with /")
+	}
+	c.variables(joinPath(at, "path"), h.Path, s)
+	for _, name := range sortedKeys(h.Headers) {
+		c.variables(joinPath(at, "headers."+name), h.Headers[name], s)
 	}
 	c.checkedPort(at, h.Port, h.PortName, ports)
 }

@@ -29,11 +29,14 @@ type PodSpec struct {
 	Containers   []Container       `json:"containers,omitempty"`
 	Processes    []Process         `json:"processes,omitempty"`
 	// NetworkMode is HOST, BRIDGE, NONE, USER or the name of a network; empty
-	// means NONE for containers. Processes always use the host's.
+	// means NONE for containers. Processes use the host's unless ShareNetwork is set.
 	NetworkMode string `json:"networkMode,omitempty"`
 	// NetworkType is cnm or cni.
-	NetworkType string    `json:"networkType,omitempty"`
-	NetLimit    *NetLimit `json:"netLimit,omitempty"`
+	NetworkType string `json:"networkType,omitempty"`
+	// ShareNetwork puts the processes into the network namespace of the
+	// containers, so that the rules for ports of containers are theirs too.
+	ShareNetwork bool      `json:"shareNetwork,omitempty"`
+	NetLimit     *NetLimit `json:"netLimit,omitempty"`
 }
 
 // NetLimit limits the traffic of a taskgroup.
@@ -41,6 +44,10 @@ type NetLimit struct {
 	// EgressLimit is in Mbit/s; 0 means no limit.
 	EgressLimit int `json:"egressLimit,omitempty"`
 }
+
+// ProcessesShareNetwork tells whether the processes are in a network namespace
+// together with the containers, rather than in the agent's own.
+func (s *PodSpec) ProcessesShareNetwork() bool { return s.ShareNetwork && s.NetworkMode != NetworkHost }
 
 // Size returns the number of tasks in the taskgroup.
 func (s *PodSpec) Size() int { return len(s.Containers) + len(s.Processes) }

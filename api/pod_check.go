@@ -14,7 +14,7 @@ func (s *PodSpec) setDefaults(app string) {
 			s.NetworkMode = reserved
 		}
 	}
-	if len(s.Containers) > 0 {
+	if len(s.Containers) > 0 || s.ShareNetwork {
 		if s.NetworkMode == "" {
 			s.NetworkMode = NetworkNone
 		}
@@ -24,9 +24,11 @@ func (s *PodSpec) setDefaults(app string) {
 	}
 	for i := range s.Containers {
 		s.Containers[i].setDefaults()
+		s.Containers[i].Lifecycle = strings.ToLower(s.Containers[i].Lifecycle)
 	}
 	for i := range s.Processes {
 		s.Processes[i].setDefaults()
+		s.Processes[i].Lifecycle = strings.ToLower(s.Processes[i].Lifecycle)
 	}
 	s.nameTasks(app)
 }
@@ -79,6 +81,19 @@ func (s *PodSpec) TaskNames() []string {
 	return names
 }
 
+// portNames returns the names of the ports of all tasks: every task may use the
+// port of every other.
+func (s *PodSpec) portNames() []string {
+	var names []string
+	for i := range s.Containers {
+		names = append(names, portNames(s.Containers[i].Ports)...)
+	}
+	for i := range s.Processes {
+		names = append(names, portNames(s.Processes[i].Ports)...)
+	}
+	return names
+}
+
 // labelFrom makes a DNS label of any text.
 func labelFrom(s string) string {
 	s = strings.Map(func(r rune) rune {
@@ -123,12 +138,14 @@ func (c *checker) template(kind Kind, t *PodTemplate) {
 	}
 	c.most(path, s.Size(), maxTasks, "tasks")
 	c.network(path, s)
+	c.hasMain(path, s)
 	names := map[string]bool{}
+	ports := s.portNames()
 	for i := range s.Containers {
-		c.container(indexPath(path+".containers", i), &s.Containers[i], s.NetworkMode, names)
+		c.container(indexPath(path+".containers", i), &s.Containers[i], s.NetworkMode, names, ports)
 	}
 	for i := range s.Processes {
-		c.process(indexPath(path+".processes", i), &s.Processes[i], names)
+		c.process(indexPath(path+".processes", i), &s.Processes[i], names, ports)
 	}
 }
 
@@ -136,8 +153,11 @@ func (c *checker) network(path string, s *PodSpec) {
 	if len(s.NodeSelector) > 0 {
 		c.warn(joinPath(path, "nodeSelector"), "has no effect; use constraint")
 	}
-	if len(s.Containers) == 0 && s.NetworkMode != "" && s.NetworkMode != NetworkHost {
-		c.warn(joinPath(path, "networkMode"), "has no effect: processes always use the host's network")
+	if len(s.Containers) == 0 && !s.ShareNetwork && s.NetworkMode != "" && s.NetworkMode != NetworkHost {
+		c.warn(joinPath(path, "networkMode"), "has no effect: processes use the host's network unless shareNetwork is true")
+	}
+	if s.ShareNetwork && s.NetworkMode == NetworkHost {
+		c.warn(joinPath(path, "shareNetwork"), "has no effect with networkMode HOST: all tasks use the agent's network")
 	}
 	if s.NetworkMode != "" {
 		c.text(joinPath(path, "networkMode"), s.NetworkMode)

@@ -30,11 +30,16 @@ type RestartPolicy struct {
 type KillPolicy struct {
 	// GracePeriod is the number of seconds from SIGTERM or the stop command to SIGKILL; at least 1.
 	GracePeriod int64 `json:"gracePeriod,omitempty"`
+	// DrainDelay is the number of seconds between the request to end and the
+	// stop signal, for those who send work here to learn of it.
+	DrainDelay int64 `json:"drainDelay,omitempty"`
+	// StopSignal replaces the stop signal of the containers' images.
+	StopSignal string `json:"stopSignal,omitempty"`
 }
 
 // Task returns the policy as a TaskSpec carries it.
 func (k KillPolicy) Task() TaskKillPolicy {
-	return TaskKillPolicy{GracePeriodSeconds: max(k.GracePeriod, DefaultGracePeriodSeconds)}
+	return TaskKillPolicy{GracePeriodSeconds: max(k.GracePeriod, DefaultGracePeriodSeconds), DrainSeconds: max(0, k.DrainDelay), StopSignal: k.StopSignal}
 }
 
 // UpdatePolicy is read and kept for artifacts that carry it; it has no effect.
@@ -64,4 +69,8 @@ func (c *checker) policies(r RestartPolicy, k KillPolicy) {
 	c.notNegative("restartPolicy.maxtimes", int64(r.MaxTimes))
 	c.seconds("restartPolicy.hostRetainTime", r.HostRetainTime)
 	c.seconds("killPolicy.gracePeriod", k.GracePeriod)
+	c.seconds("killPolicy.drainDelay", k.DrainDelay)
+	if _, err := SignalNumber(k.StopSignal); k.StopSignal != "" && err != nil {
+		c.fail("killPolicy.stopSignal", k.StopSignal, "%s", err)
+	}
 }

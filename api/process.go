@@ -5,6 +5,8 @@ package api
 type Process struct {
 	// Name is unique in the taskgroup; see PodSpec.TaskNames.
 	Name string `json:"name,omitempty"`
+	// Lifecycle is init, main (the default) or sidecar; see LifecycleInit.
+	Lifecycle string `json:"lifecycle,omitempty"`
 	// ProcName is the base name of the program that is to be found running.
 	ProcName string `json:"procName"`
 	// User is the account to run as; empty means the daemon's own.

@@ -23,15 +23,15 @@ func (p *Process) setDefaults() {
 	p.Resources.setDefaults()
 }
 
-func (c *checker) process(path string, p *Process, names map[string]bool) {
+func (c *checker) process(path string, p *Process, names map[string]bool, groupPorts []string) {
 	c.taskName(path, p.Name, names)
+	c.lifecycle(path, p.Lifecycle, p.HealthChecks)
 	if c.required(joinPath(path, "procName"), p.ProcName) && strings.ContainsAny(p.ProcName, "/\n") {
 		c.fail(joinPath(path, "procName"), p.ProcName, "must be the base name of the program, without directories")
 	}
-	c.account(joinPath(path, "user"), p.User)
 	c.attributes(path, p)
 	ports := portNames(p.Ports)
-	s := processScope(ports)
+	s := processScope(groupPorts)
 
 	// Neither may refer to itself, and workPath, which is settled first, not to pidFile.
 	c.processPath(joinPath(path, "workPath"), p.WorkPath, s.without(varWorkPath, varPidFile), false)
@@ -42,11 +42,12 @@ func (c *checker) process(path string, p *Process, names map[string]bool) {
 		s = s.without(varPidFile)
 	}
 	c.uris(joinPath(path, "uris"), p.URIs, s)
+	c.account(joinPath(path, "user"), p.User)
 	c.required(joinPath(path, "startCmd"), p.StartCmd)
 	for _, f := range []struct{ key, value string }{
 		{"startCmd", p.StartCmd}, {"stopCmd", p.StopCmd}, {"checkCmd", p.CheckCmd},
 		{"restartCmd", p.RestartCmd}, {"reloadCmd", p.ReloadCmd}, {"killCmd", p.KillCmd},
-		{"logPath", p.LogPath}, {"cfgPath", p.CfgPath},
+		{"procName", p.ProcName}, {"user", p.User}, {"procGroup", p.ProcGroup}, {"logPath", p.LogPath}, {"cfgPath", p.CfgPath},
 	} {
 		if c.text(joinPath(path, f.key), f.value) {
 			c.variables(joinPath(path, f.key), f.value, s)
@@ -90,7 +91,11 @@ func (c *checker) uris(path string, uris []URI, s scope) {
 		c.variables(joinPath(at, "value"), u.Value, s)
 		c.processPath(joinPath(at, "outputDir"), u.OutputDir, s, true)
 		c.oneOf(joinPath(at, "pullPolicy"), u.PullPolicy, PullAlways, PullIfNotPresent)
-		c.text(joinPath(at, "user"), u.User)
-		c.text(joinPath(at, "pwd"), u.Pwd)
+		if c.text(joinPath(at, "user"), u.User) {
+			c.variables(joinPath(at, "user"), u.User, s)
+		}
+		if c.text(joinPath(at, "pwd"), u.Pwd) {
+			c.variables(joinPath(at, "pwd"), u.Pwd, s)
+		}
 	}
 }

@@ -29,6 +29,9 @@ type TaskSpec struct {
 	Kind TaskKind `json:"kind"`
 	// Position is the place in the taskgroup's start order, from 0.
 	Position int `json:"position"`
+	// Lifecycle is init, main or sidecar; empty is main. It comes before
+	// Position: init, then sidecar, then main.
+	Lifecycle string `json:"lifecycle,omitempty"`
 	// NodeIP is the agent's address as the offer gave it.
 	NodeIP string `json:"nodeIP"`
 
@@ -44,6 +47,10 @@ type TaskSpec struct {
 	HealthChecks []HealthCheck     `json:"healthChecks,omitempty"`
 	KillPolicy   TaskKillPolicy    `json:"killPolicy"`
 	Labels       map[string]string `json:"labels,omitempty"`
+
+	// PeerPorts are the named ports of the other tasks of the taskgroup, as far
+	// as this task has none of the same name. The executor fills them in.
+	PeerPorts []TaskPort `json:"-"`
 }
 
 // TaskgroupRef names the taskgroup that a task belongs to.
@@ -139,7 +146,8 @@ type ProcessURI struct {
 	PullPolicy string `json:"pullPolicy,omitempty"`
 }
 
-// TaskNetwork is the network of the taskgroup; each of its container tasks carries the same.
+// TaskNetwork is the network of the taskgroup; each of its container tasks
+// carries the same, and each process that shares it. Other processes have HOST.
 type TaskNetwork struct {
 	// Mode is HOST, BRIDGE, NONE or CUSTOM.
 	Mode string `json:"mode"`
@@ -202,6 +210,10 @@ type TaskResources struct {
 // TaskKillPolicy says how long a task may take to end after it was asked to.
 type TaskKillPolicy struct {
 	GracePeriodSeconds int64 `json:"gracePeriodSeconds,omitempty"`
+	// DrainSeconds is the time between the request to end and the stop signal.
+	DrainSeconds int64 `json:"drainSeconds,omitempty"`
+	// StopSignal replaces the stop signal of a container's image, such as SIGQUIT.
+	StopSignal string `json:"stopSignal,omitempty"`
 }
 
 // CheckReport is what is known by one check of a task.

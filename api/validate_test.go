@@ -63,7 +63,17 @@ func TestRules(t *testing.T) {
 			[]string{"restartPolicy.policy", "restartPolicy.interval", "restartPolicy.backoff", "restartPolicy.maxtimes", "restartPolicy.hostRetainTime"}},
 		{"restart ok", inApplication(`"restartPolicy":{"policy":"Always","interval":5,"backoff":10,"maxtimes":3}`), nil},
 		{"restart case", inApplication(`"restartPolicy":{"policy":"always"}`), []string{"restartPolicy.policy"}},
-		{"kill", inApplication(`"killPolicy":{"gracePeriod":-1}`), []string{"killPolicy.gracePeriod"}},
+		{"kill", inApplication(`"killPolicy":{"gracePeriod":-1,"drainDelay":-1,"stopSignal":"SIGTREM"}`), []string{"killPolicy.gracePeriod", "killPolicy.drainDelay", "killPolicy.stopSignal"}},
+		{"kill ok", inApplication(`"killPolicy":{"gracePeriod":5,"drainDelay":3,"stopSignal":"quit"}`), nil},
+
+		// Lifecycles.
+		{"lifecycle", inContainer(`"lifecycle":"sidecars"`), []string{atContainer + "lifecycle"}},
+		{"lifecycle in any case", inContainer(`"lifecycle":"Main"`), nil},
+		{"only sidecars", inContainer(`"lifecycle":"sidecar"`), []string{"spec.template.spec"}},
+		{"init with checks", inContainer(`"lifecycle":"init",` + check(`"type":"TCP","tcp":{"portName":"web"}`)), []string{"spec.template.spec", atContainer + "healthChecks"}},
+		{"init process beside a main one", `{"kind":"process","metadata":{"name":"a"},"spec":{"template":{"spec":{"processes":[{"procName":"p","startCmd":"s","lifecycle":"init"},{"procName":"q","startCmd":"s"}]}}}}`, nil},
+		{"port of another task", `{"kind":"process","metadata":{"name":"a"},"spec":{"template":{"spec":{"processes":[{"procName":"p","startCmd":"s ${ports.q}"},{"procName":"q","startCmd":"s ${ports.r}","ports":[{"name":"q"}]}]}}}}`,
+			[]string{"spec.template.spec.processes[1].startCmd"}},
 
 		// Instances and the taskgroup.
 		{"instances", `{"kind":"application","metadata":{"name":"a"},"spec":{"instance":-1,"template":{"spec":{"containers":[{"image":"i"}]}}}}`, []string{"spec.instance"}},

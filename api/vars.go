@@ -43,11 +43,22 @@ func replace(s string, ours func(name string) bool, value func(name string) stri
 		return s, false
 	}
 	var b strings.Builder
+	unclosed = replaceInto(&b, s, ours, value)
+	return b.String(), unclosed
+}
+
+// stringWriter takes the text between variables and their values, in order.
+type stringWriter interface {
+	WriteString(s string) (int, error)
+}
+
+// replaceInto is replace for those who look at what surrounds a variable.
+func replaceInto(b stringWriter, s string, ours func(name string) bool, value func(name string) string) (unclosed bool) {
 	for {
 		i := strings.Index(s, "${")
 		if i < 0 {
 			b.WriteString(s)
-			return b.String(), unclosed
+			return unclosed
 		}
 		name, _, closed := strings.Cut(s[i+2:min(len(s), i+2+maxVariable)], "}")
 		switch {
@@ -114,7 +125,7 @@ func (c *checker) variables(path, value string, s scope) {
 		case name == varWorkPath || name == varPidFile:
 			c.fail(path, "${"+name+"}", "cannot be used here: it is not settled yet, or not given")
 		case strings.HasPrefix(name, varPorts) || strings.HasPrefix(name, varBCSPorts):
-			c.fail(path, "${"+clip(name)+"}", "no port of this task has this name%s", didYouMean(name, s.names))
+			c.fail(path, "${"+clip(name)+"}", "no port of this taskgroup has this name%s", didYouMean(name, s.names))
 		default:
 			c.fail(path, "${"+clip(name)+"}", "is not a variable%s; write $${...} for a plain ${...}", didYouMean(name, s.names))
 		}

@@ -33,10 +33,10 @@ func GroupOf(pod *api.PodSpec, prefix string) (Group, api.TaskNetwork, error) {
 	for i := range pod.Processes {
 		p := &pod.Processes[i]
 		g.Tasks = append(g.Tasks, Task{
-			Name: p.Name, Process: true, Ports: declared(p.Ports, join(prefix, fmt.Sprintf("processes[%d].ports", i))),
+			Name: p.Name, Process: !pod.ProcessesShareNetwork(), Ports: declared(p.Ports, join(prefix, fmt.Sprintf("processes[%d].ports", i))),
 		})
 	}
-	if (mode == CustomCNM || mode == CustomCNI) && name == "" && len(pod.Containers) > 0 {
+	if (mode == CustomCNM || mode == CustomCNI) && name == "" && (len(pod.Containers) > 0 || pod.ShareNetwork) {
 		return Group{}, api.TaskNetwork{}, api.Errors{{
 			Path: join(prefix, "networkMode"), Value: pod.NetworkMode,
 			Message: "names no network; write the network's name as networkMode, or give the parameter net to the first container",

@@ -30,7 +30,8 @@ type Declared struct {
 // Task is one task of a taskgroup with the ports it declares.
 type Task struct {
 	Name string
-	// Process is true for a process, false for a container.
+	// Process is true for a process in the agent's network; false for a container,
+	// and for a process that shares the network of the containers.
 	Process bool
 	// PublishAll is the parameter P: every declared port gets a random host port.
 	PublishAll bool

@@ -176,9 +176,9 @@ func (l *loop) decideLive(sl *slot, wanted bool, now time.Time) {
 		l.wakeAt(sl.killAgain)
 		return
 	}
-	for i := range g.Tasks {
-		if !terminal(g.Tasks[i].State) {
-			l.calls = append(l.calls, mesos.Kill(g.Tasks[i].ID, g.AgentID, time.Duration(g.Grace)*time.Second))
+	for _, t := range g.inStopOrder() {
+		if !terminal(t.State) {
+			l.calls = append(l.calls, mesos.Kill(t.ID, g.AgentID, time.Duration(g.Grace)*time.Second))
 		}
 	}
 	if sl.kills++; sl.kills > killsBeforeShutdown {
@@ -187,7 +187,7 @@ func (l *loop) decideLive(sl *slot, wanted bool, now time.Time) {
 	}
 	if sl.killEvery == 0 {
 		// A task may take its whole grace; only then is a KILL likely to be lost.
-		sl.killEvery = l.s.o.KillRetry + time.Duration(g.Grace)*time.Second
+		sl.killEvery = l.s.o.KillRetry + time.Duration(g.Grace+g.Drain)*time.Second
 	} else {
 		sl.killEvery = min(2*sl.killEvery, max(maxKillRetry, sl.killEvery))
 	}

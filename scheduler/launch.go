@@ -48,9 +48,9 @@ func (l *loop) plan(o *object, sl *slot, now time.Time) (*plan, error) {
 	labels := o.app.PodLabels()
 	need := l.s.o.Executor
 	names := pod.TaskNames()
-	common := func(i int, kind api.TaskKind, r api.Resources) api.TaskSpec {
+	common := func(i int, kind api.TaskKind, lifecycle string, r api.Resources) api.TaskSpec {
 		spec := api.TaskSpec{
-			Version: api.TaskSpecVersion, Taskgroup: ref, Name: names[i], Kind: kind, Position: i,
+			Version: api.TaskSpecVersion, Taskgroup: ref, Name: names[i], Kind: kind, Position: i, Lifecycle: lifecycle,
 			KillPolicy: o.app.KillPolicy.Task(), Labels: labels,
 		}
 		spec.Requests, spec.Limits = r.Task()
@@ -60,7 +60,7 @@ func (l *loop) plan(o *object, sl *slot, now time.Time) (*plan, error) {
 	var missing []error
 	for i := range pod.Containers {
 		c := &pod.Containers[i]
-		spec := common(i, api.TaskContainer, c.Resources)
+		spec := common(i, api.TaskContainer, c.Lifecycle, c.Resources)
 		spec.Container, spec.Network, spec.HealthChecks = c.Task(), net, c.HealthChecks
 		spec.Network.EgressLimitMbps = pod.EgressLimitMbps()
 		spec.Env = api.TaskEnv(c.Env, c.Resources)
@@ -69,8 +69,11 @@ func (l *loop) plan(o *object, sl *slot, now time.Time) (*plan, error) {
 	}
 	for i := range pod.Processes {
 		q := &pod.Processes[i]
-		spec := common(len(pod.Containers)+i, api.TaskProcess, q.Resources)
+		spec := common(len(pod.Containers)+i, api.TaskProcess, q.Lifecycle, q.Resources)
 		spec.Process, spec.Network, spec.HealthChecks = q.Task(), network.Host.Task(""), q.HealthChecks
+		if pod.ProcessesShareNetwork() {
+			spec.Network = net
+		}
 		spec.Env = api.TaskEnv(q.Env, q.Resources)
 		missing = append(missing, l.configuration(meta.Namespace, &spec, q.ConfigMaps, q.Secrets))
 		p.specs = append(p.specs, spec)
@@ -202,7 +205,7 @@ func (l *loop) launch(p *plan, a *agent, d *placement.Decision, now time.Time) (
 	g := &groupRecord{
 		ID: p.id, Generation: p.o.generation, State: wire.Launching, AgentID: a.id, Hostname: a.hostname, NodeIP: a.ip, AgentURL: a.url,
 		Attributes: a.attributes, Labels: p.request.Labels, Need: p.request.Need, Ledger: d.Ports.Ledger, Created: now,
-		Grace: p.o.app.KillPolicy.Task().GracePeriodSeconds,
+		Grace: p.o.app.KillPolicy.Task().GracePeriodSeconds, Drain: p.o.app.KillPolicy.Task().DrainSeconds,
 	}
 	charged := d.Ports.Charged
 	var infos []mesoslib.TaskInfo
@@ -228,7 +231,7 @@ func (l *loop) launch(p *plan, a *agent, d *placement.Decision, now time.Time) (
 			KillPolicy: mesos.KillPolicy(time.Duration(g.Grace) * time.Second), Data: data,
 		})
 		g.Tasks = append(g.Tasks, taskRecord{
-			ID: id, Name: spec.Name, Kind: spec.Kind, State: mesoslib.TASK_STAGING, Ports: spec.Ports, Changed: now,
+			ID: id, Name: spec.Name, Kind: spec.Kind, Lifecycle: spec.Lifecycle, State: mesoslib.TASK_STAGING, Ports: spec.Ports, Changed: now,
 			Checked: slices.ContainsFunc(spec.HealthChecks, func(h api.HealthCheck) bool { return h.OnAgent() }),
 		})
 	}
@@ -244,7 +247,7 @@ func (l *loop) executor(g *groupRecord) mesoslib.ExecutorInfo {
 		Command:   &mesoslib.CommandInfo{Value: &o.ExecutorCommand, Shell: &shell},
 		Resources: l.resources(o.Executor, nil),
 		// SHUTDOWN gives the tasks their grace, and the executor a moment to report.
-		ShutdownGracePeriod: &mesoslib.DurationInfo{Nanoseconds: (time.Duration(g.Grace)*time.Second + 5*time.Second).Nanoseconds()},
+		ShutdownGracePeriod: &mesoslib.DurationInfo{Nanoseconds: (time.Duration(g.Grace+g.Drain)*time.Second + 5*time.Second).Nanoseconds()},
 	}
 	for _, uri := range o.ExecutorURIs {
 		executable := !strings.Contains(path.Base(uri), ".")

@@ -79,6 +79,8 @@ type groupRecord struct {
 	// Kill says why the taskgroup is to end: one of the kill constants, empty while it is not.
 	Kill  string `json:"kill,omitempty"`
 	Grace int64  `json:"grace,omitempty"`
+	// Drain is the time before the grace period, in seconds as that is.
+	Drain int64 `json:"drain,omitempty"`
 	// Unreachable is since when nobody knows of it.
 	Unreachable time.Time    `json:"unreachable,omitzero"`
 	Message     string       `json:"message,omitempty"`
@@ -94,12 +96,14 @@ const (
 
 // taskRecord is a task of a taskgroup.
 type taskRecord struct {
-	ID      string          `json:"id"`
-	Name    string          `json:"name"`
-	Kind    api.TaskKind    `json:"kind"`
-	State   mesos.TaskState `json:"state"`
-	Reason  string          `json:"reason,omitempty"`
-	Message string          `json:"message,omitempty"`
+	ID   string       `json:"id"`
+	Name string       `json:"name"`
+	Kind api.TaskKind `json:"kind"`
+	// Lifecycle is that of the TaskSpec.
+	Lifecycle string          `json:"lifecycle,omitempty"`
+	State     mesos.TaskState `json:"state"`
+	Reason    string          `json:"reason,omitempty"`
+	Message   string          `json:"message,omitempty"`
 	// Checked tells that the executor makes health checks of it; Healthy is what
 	// they say, absent while that is not known.
 	Checked bool            `json:"checked,omitempty"`
@@ -166,6 +170,19 @@ func (g *groupRecord) charged() network.Ranges {
 		}
 	}
 	return ports.Normalize()
+}
+
+// inStopOrder returns the tasks with the main ones before their sidecars: an
+// executor holds the end of a sidecar back when the main tasks are to end too.
+func (g *groupRecord) inStopOrder() []*taskRecord {
+	out := make([]*taskRecord, len(g.Tasks))
+	for i := range g.Tasks {
+		out[i] = &g.Tasks[i]
+	}
+	slices.SortStableFunc(out, func(a, b *taskRecord) int {
+		return api.LifecycleOrder(b.Lifecycle) - api.LifecycleOrder(a.Lifecycle)
+	})
+	return out
 }
 
 // live counts as occupying its agent: for constraints, ports and the list of agents.
