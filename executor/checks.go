@@ -5,11 +5,9 @@ import (
 	"errors"
 	"net/netip"
 	"os"
-	"strings"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
-	"tandem/api"
 	"tandem/executor/health"
 )
 
@@ -79,7 +77,7 @@ func (t *task) checkAddresses() []netip.Addr {
 
 // hostNetwork tells whether the task uses the agent's own network.
 func (t *task) hostNetwork() bool {
-	return t.spec != nil && (t.spec.Kind == api.TaskProcess || strings.EqualFold(t.spec.Network.Mode, "HOST"))
+	return t.spec != nil && !sharesNetwork(t.spec)
 }
 
 // checked takes what came of a check.
@@ -96,6 +94,8 @@ func (e *Executor) checked(r health.Result) {
 		t.failure, t.checkFailed = errors.New(c.Message), true
 		e.deliver(t, eventKill)
 		e.failGroup(t)
+	case !t.announced:
+		// TASK_RUNNING will tell it.
 	case c.Health:
 		e.log.Info("health of the task", "task", t.id, "healthy", t.healthy != nil && *t.healthy, "check", c.Message)
 		e.tell(t, mesos.TASK_RUNNING, c.Message, new(mesos.REASON_TASK_HEALTH_CHECK_STATUS_UPDATED))

@@ -244,6 +244,8 @@ func (e *Executor) handle(m any) {
 		e.sent(m)
 	case messageDone:
 		e.messageDone(m)
+	case boxEnded:
+		e.boxGone(m)
 	default:
 		e.log.Error("unknown message in the inbox", "type", fmt.Sprintf("%T", m))
 	}
@@ -291,7 +293,7 @@ func (e *Executor) killByAgent(id string, policy *mesos.KillPolicy) {
 		e.log.Warn("KILL of a task that is not here, ignored", "task", id)
 		return
 	}
-	cause := &killCause{message: "killed on request"}
+	cause := &killCause{message: "killed on request", planned: true}
 	if d, ok := policyGrace(policy); ok {
 		cause.grace = &d
 	}
@@ -309,8 +311,11 @@ func (e *Executor) kill(t *task, cause *killCause) {
 	shorter := cause.grace != nil && (first || *cause.grace < t.grace())
 	if shorter {
 		t.hurry = cause.grace
+		if !first {
+			t.drainEnd = time.Now() // whoever shortens it does not want to wait
+		}
 	}
-	if t.state == stateStopping && !shorter {
+	if t.state == stateStopping && !shorter || e.holdBack(t) {
 		return
 	}
 	e.deliver(t, eventKill)
@@ -332,9 +337,10 @@ func (e *Executor) shutdown(why string, result error) {
 		}
 		e.leaving = true
 	})
-	for _, t := range e.order {
+	for _, t := range stopOrder(e.order) {
 		g := min(limit, t.ownGrace())
-		e.kill(t, &killCause{message: why, grace: &g})
+		drain := limit - g
+		e.kill(t, &killCause{message: why, grace: &g, planned: true, drainLimit: &drain})
 	}
 }
 

@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"fmt"
 	"strings"
 
 	"tandem/api"
@@ -9,10 +8,12 @@ import (
 
 // group is what one LAUNCH or LAUNCH_GROUP brought: tasks that start together or not at all.
 type group struct {
-	// tasks are in their start order.
+	// tasks are in their start order: init tasks, sidecars, main tasks.
 	tasks []*task
 	// culprit is the task whose failure ends the group; nil while there is none.
 	culprit *task
+	// box holds the network namespace that tasks share; nil while there is none.
+	box *box
 }
 
 // live returns the tasks that are not on their way out.
@@ -33,6 +34,12 @@ func (g *group) live() []*task {
 func (g *group) next() *task {
 	if g.culprit != nil {
 		return nil
+	}
+	for _, t := range g.tasks {
+		// An init task has to come to its end, and nothing of it may be left.
+		if t.lifecycle() == api.LifecycleInit && t.state >= stateStarting && t.state < stateEnded {
+			return nil
+		}
 	}
 	live := g.live()
 	for _, phase := range []struct{ before, waiting, going state }{
@@ -55,80 +62,18 @@ func (g *group) next() *task {
 	return nil
 }
 
-// owner returns the task whose network namespace t joins, or nil when t has its
-// own or the host's. The first container of a group that has a network of its
-// own shares it with those after it.
-func (g *group) owner(t *task) *task {
-	if !sharesNetwork(t.spec) {
-		return nil
-	}
-	for _, o := range g.tasks {
-		if o == t {
-			return nil
-		}
-		if !o.ending() && sharesNetwork(o.spec) {
-			return o
-		}
-	}
-	return nil
-}
-
-// publish returns the ports that t's namespace publishes: its own and those of the tasks that join it.
-func (g *group) publish(t *task) []api.TaskPort {
-	if !sharesNetwork(t.spec) || g.owner(t) != nil {
-		return nil
-	}
-	var ports []api.TaskPort
-	for _, o := range g.tasks {
-		if o == t || (!o.ending() && g.owner(o) == t) {
-			for _, p := range o.spec.Ports {
-				if p.HostPort > 0 {
-					ports = append(ports, p)
-				}
-			}
-		}
-	}
-	return ports
-}
-
-// sharesNetwork tells whether a task has a network namespace that others of its group can join.
+// sharesNetwork tells whether a task is in the network namespace of its group,
+// and not in the agent's own.
 func sharesNetwork(s *api.TaskSpec) bool {
-	if s.Kind != api.TaskContainer {
+	if s.Kind == api.TaskProcess && s.Network.Mode == "" {
 		return false
 	}
-	switch strings.ToUpper(s.Network.Mode) {
-	case "BRIDGE", "CUSTOM":
-		return true
-	}
-	return false
+	return !strings.EqualFold(s.Network.Mode, "HOST")
 }
 
-// failGroup ends the siblings of a task that failed.
-func (e *Executor) failGroup(culprit *task) {
-	g := culprit.group
-	if g.culprit != nil {
-		return
-	}
-	g.culprit = culprit
-	for _, t := range g.tasks {
-		if t != culprit {
-			e.kill(t, &killCause{message: fmt.Sprintf("killed because task %q of the same taskgroup failed", culprit.name())})
-		}
-	}
-}
-
-// orphanJoiners ends the tasks that shared the network of one that has ended:
-// the engine takes the interface and the published ports away with their owner.
-func (e *Executor) orphanJoiners(owner *task) {
-	for _, t := range owner.group.tasks {
-		if t.joined == owner {
-			e.kill(t, &killCause{message: fmt.Sprintf("killed because it shared the network of task %q, which has ended", owner.name())})
-		}
-	}
-}
-
-// advance lets the next task of the group go on.
+// advance tells that the group runs once it does, and lets the next task of it go on.
 func (e *Executor) advance(g *group) {
+	e.announce(g)
 	if t := g.next(); t != nil {
 		e.deliver(t, eventGo)
 	}

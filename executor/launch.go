@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 
@@ -80,8 +81,47 @@ func (e *Executor) decodeGroup(g *group) {
 	}
 	sort.SliceStable(g.tasks, func(i, j int) bool {
 		a, b := g.tasks[i].spec, g.tasks[j].spec
-		return a != nil && b != nil && a.Position < b.Position
+		if a == nil || b == nil {
+			return false
+		}
+		if x, y := api.LifecycleOrder(a.Lifecycle), api.LifecycleOrder(b.Lifecycle); x != y {
+			return x < y
+		}
+		return a.Position < b.Position
 	})
+	e.checkGroup(g)
+}
+
+// checkGroup looks at the tasks together: there must be one that the others are
+// for. It tells each about the ports of its peers.
+func (e *Executor) checkGroup(g *group) {
+	if slices.ContainsFunc(g.tasks, func(t *task) bool { return t.failure != nil }) {
+		return
+	}
+	main := false
+	for _, t := range g.tasks {
+		main = main || t.lifecycle() == api.LifecycleMain
+		if t.foreign {
+			continue
+		}
+		own := map[string]bool{"": true}
+		for _, p := range t.spec.Ports {
+			own[p.Name] = true
+		}
+		t.spec.PeerPorts = nil
+		for _, o := range g.tasks {
+			for _, p := range o.spec.Ports {
+				if !own[p.Name] {
+					own[p.Name] = true
+					t.spec.PeerPorts = append(t.spec.PeerPorts, p)
+				}
+			}
+		}
+	}
+	if !main {
+		t := g.tasks[0]
+		t.failure = &invalid{err: fmt.Errorf("lifecycle: no task of the taskgroup is a main task, so there is nothing that task %q would be for", t.name()), reason: mesos.REASON_TASK_INVALID}
+	}
 }
 
 // rejectGroup reports TASK_ERROR for all tasks of a group because of one of them.
@@ -159,7 +199,10 @@ func checkSpec(s *api.TaskSpec) error {
 	case s.Kind != api.TaskContainer && s.Kind != api.TaskProcess:
 		errs.Add("kind", s.Kind, "is unknown; use %s or %s", api.TaskContainer, api.TaskProcess)
 	}
-	if s.Kind == api.TaskContainer {
+	if !slices.Contains(api.Lifecycles, s.Lifecycle) && s.Lifecycle != "" {
+		errs.Add("lifecycle", s.Lifecycle, "is unknown; use %s", strings.Join(api.Lifecycles, ", "))
+	}
+	if s.Kind == api.TaskContainer || sharesNetwork(s) {
 		if _, err := network.FromTask(s.Network); err != nil {
 			errs.Add("network", s.Network.Mode, "%v", err)
 		}

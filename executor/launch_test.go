@@ -116,37 +116,6 @@ func TestFailedTaskEndsItsSiblings(t *testing.T) {
 	})
 }
 
-func TestBridgeContainersShareTheFirstOnesNetwork(t *testing.T) {
-	t.Parallel()
-	port := func(p int) func(*api.TaskSpec) {
-		return func(s *api.TaskSpec) {
-			s.Ports = []api.TaskPort{{ContainerPort: p, HostPort: p + 60000, Protocol: "tcp"}}
-		}
-	}
-	inBubble(t, func(r *rig) { r.runtime.ips = []string{"172.17.0.9"} }, func(r *rig) {
-		r.agent.launch(taskInfo("p", 0), taskInfo("a", 1, bridged, port(80)), taskInfo("b", 2, bridged, port(81)))
-		r.settle()
-		if a := r.runtime.task("a"); a.JoinTask != "" || len(a.Publish) != 2 || a.Publish[1].ContainerPort != 81 {
-			t.Errorf("a joins %q and publishes %v, want its own namespace with both ports", a.JoinTask, a.Publish)
-		}
-		if b := r.runtime.task("b"); b.JoinTask != "a" || len(b.Publish) != 0 || len(b.Spec.Ports) != 1 {
-			t.Errorf("b joins %q and publishes %v, want a's namespace and nothing", b.JoinTask, b.Publish)
-		}
-		if p := r.runtime.task("p"); p.JoinTask != "" || len(p.Publish) != 0 {
-			t.Errorf("the process joins %q, publishes %v", p.JoinTask, p.Publish)
-		}
-		// With the owner its network goes, and so must those who share it.
-		r.agent.kill("a", 0)
-		r.settle()
-		r.wantStates("b", "TASK_STARTING", "TASK_RUNNING", "TASK_KILLING", "TASK_KILLED")
-		r.wantStates("p", "TASK_STARTING", "TASK_RUNNING")
-		last := r.agent.last("b")
-		if !strings.Contains(last.GetMessage(), "task-a") {
-			t.Errorf("message %q", last.GetMessage())
-		}
-	})
-}
-
 func TestEnvironmentOfATask(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(r *rig) { r.cfg.Token = "s3cret" }, func(r *rig) {

@@ -56,7 +56,8 @@ func (e *Executor) prepare(ctx context.Context, id string, spec *api.TaskSpec, f
 	return prepared{rt, run}, rt.Prepare(ctx, run, progress)
 }
 
-// taskEnv is the complete environment of a task: the PORT family, the user's own
+// taskEnv is the complete environment of a task: the ports of its peers and its
+// own PORT family, the user's own
 // variables, and what Tandem promises, which nothing a user wrote replaces.
 // Nothing of the executor's own environment is in it: that holds the agent's
 // settings and was meant for us.
@@ -65,7 +66,7 @@ func taskEnv(id, executorID, sandbox string, s *api.TaskSpec) []string {
 	if pod == "" {
 		pod = executorID
 	}
-	vars := append(network.PortEnv(s.Ports), s.Env...)
+	vars := slices.Concat(network.PeerEnv(s.PeerPorts), network.PortEnv(s.Ports), s.Env)
 	vars = append(vars, []api.TaskEnvVar{
 		{Name: "BCS_POD_ID", Value: pod},
 		{Name: "BCS_TASK_ID", Value: id},
@@ -174,10 +175,6 @@ func (e *Executor) portsFree(run *Task) error {
 			return nil
 		}
 		return network.CheckFreePorts(e.opts.PublishAddress, run.Publish)
-	}
-	mode, err := network.FromTask(run.Spec.Network)
-	if run.Spec.Kind == api.TaskContainer && (err != nil || mode != network.Host) {
-		return err
 	}
 	node := run.Spec.NodeIP
 	if _, err := netip.ParseAddr(node); err != nil {

@@ -94,7 +94,7 @@ func (e *Executor) throttled(t *task) func(string) {
 
 // tellKilling reports TASK_KILLING once for a task that was told to end.
 func (e *Executor) tellKilling(t *task) {
-	if t.killed != nil && e.conn.killing && t.reported != mesos.TASK_KILLING {
+	if t.killed != nil && !t.killed.complete && e.conn.killing && t.reported != mesos.TASK_KILLING {
 		e.tell(t, mesos.TASK_KILLING, t.killed.message, nil)
 	}
 }
@@ -144,6 +144,8 @@ func verdict(t *task) (mesos.TaskState, string, *mesos.TaskStatus_Reason) {
 			reason = &r
 		}
 		return mesos.TASK_FAILED, withOutput(describeExit(t.exit), t.output), reason
+	case t.killed != nil && t.killed.complete:
+		return mesos.TASK_FINISHED, t.killed.message, nil
 	case t.killed != nil:
 		reason := t.killed.reason
 		if reason == nil && t.started.At.IsZero() {
@@ -226,11 +228,11 @@ func (t *task) addresses() []string {
 	switch {
 	case len(t.started.IPs) > 0:
 		return t.started.IPs
-	case t.joined != nil:
-		return t.joined.addresses()
+	case t.boxed && t.group.box.made != nil:
+		return t.group.box.made.IPs
 	case t.spec == nil || t.spec.NodeIP == "":
 		return nil
-	case t.spec.Kind == api.TaskProcess, strings.EqualFold(t.spec.Network.Mode, "HOST"):
+	case !sharesNetwork(t.spec):
 		return []string{t.spec.NodeIP}
 	}
 	return nil
@@ -250,12 +252,9 @@ func networkInfo(t *task) mesos.NetworkInfo {
 	if t.spec == nil {
 		return info
 	}
-	name := "host"
-	if t.spec.Kind == api.TaskContainer {
-		name = strings.ToLower(t.spec.Network.Mode)
-		if t.spec.Network.Name != "" {
-			name = t.spec.Network.Name
-		}
+	name := strings.ToLower(t.spec.Network.Mode)
+	if t.spec.Network.Name != "" {
+		name = t.spec.Network.Name
 	}
 	info.Name = &name
 	if sharesNetwork(t.spec) {

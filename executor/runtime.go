@@ -67,6 +67,32 @@ type Checkable interface {
 	Exec(ctx context.Context, taskID string, c health.Command) (health.CommandResult, error)
 }
 
+// Sandboxer is a Runtime that can hold a network namespace for tasks of either
+// kind, apart from all of them, so that none of them ends it with itself.
+type Sandboxer interface {
+	// CreateSandbox records the intent and makes it. Of t it takes ID, Owner,
+	// Publish, and of the specification what concerns the network. Remove ends it.
+	CreateSandbox(ctx context.Context, t *Task) (*NetSandbox, error)
+	// AwaitSandbox returns nil once the sandbox has ended; an error means that
+	// nobody can tell.
+	AwaitSandbox(ctx context.Context, id string) error
+}
+
+// NetSandbox is what holds a network namespace for tasks that need one before
+// any of them runs: an address can be known, or a CNI plugin called, before the
+// first program starts.
+type NetSandbox struct {
+	ContainerID string
+	// Pid is that of its only process.
+	Pid int
+	// Netns is the path of its network namespace, and NetnsID the number of that
+	// file's inode: a path with a pid in it may come to mean another's.
+	Netns   string
+	NetnsID uint64
+	// IPs are its addresses where the engine gave it any.
+	IPs []string
+}
+
 // Task is one task as a Runtime sees it.
 type Task struct {
 	ID string
@@ -78,8 +104,11 @@ type Task struct {
 	Env []string
 	// Sandbox is the task's own directory; its files stdout and stderr receive the task's output.
 	Sandbox string
-	// JoinTask is the id of the task whose network namespace this one shares; empty for its own.
+	// JoinTask is the id of the task or sandbox whose network namespace this one
+	// shares; empty for its own.
 	JoinTask string
+	// Netns is that sandbox, for a runtime that knows it by its namespace alone.
+	Netns *NetSandbox
 	// Publish are the ports to publish through this task's network namespace:
 	// its own and those of the tasks that join it, because an engine can
 	// publish ports for the namespace's owner only. It is empty for a task

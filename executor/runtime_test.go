@@ -29,12 +29,15 @@ type scripted struct {
 	stop    func(ctx context.Context, id string, grace time.Duration) error
 	remove  func(ctx context.Context, id string) error
 	check   func(ctx context.Context, id string, n int) (health.CommandResult, error)
+	sandbox func(ctx context.Context, t *Task) error
 	ips     []string
 	output  string
+	// boxes end the sandboxes when closed.
+	boxes map[string]chan struct{}
 }
 
 func newScripted() *scripted {
-	return &scripted{tasks: map[string]*Task{}, exits: map[string]chan Exit{}}
+	return &scripted{tasks: map[string]*Task{}, exits: map[string]chan Exit{}, boxes: map[string]chan struct{}{}}
 }
 
 func (r *scripted) record(format string, args ...any) {
@@ -190,6 +193,32 @@ func (r *scripted) Remove(ctx context.Context, id string) error {
 		return r.remove(ctx, id)
 	}
 	return nil
+}
+
+func (r *scripted) CreateSandbox(ctx context.Context, t *Task) (*NetSandbox, error) {
+	r.record("sandbox %s", t.ID)
+	if r.sandbox != nil {
+		if err := r.sandbox(ctx, t); err != nil {
+			return nil, err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tasks[t.ID] = t
+	r.boxes[t.ID] = make(chan struct{})
+	return &NetSandbox{Pid: 41, Netns: "/proc/41/ns/net", NetnsID: 7, IPs: r.ips}, ctx.Err()
+}
+
+func (r *scripted) AwaitSandbox(ctx context.Context, id string) error {
+	r.mu.Lock()
+	ended := r.boxes[id]
+	r.mu.Unlock()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (r *scripted) Netns(context.Context, string) (*os.File, error) { return nil, nil }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	mesos "github.com/mesos/mesos-go/api/v1/lib"
-
 	"tandem/api"
 	"tandem/internal/failpoint"
 )
@@ -54,7 +52,7 @@ func (e *Executor) limit(t *task) time.Duration {
 	limit := limits[t.state]
 	switch t.state {
 	case stateStopping:
-		limit += t.grace()
+		limit += t.drain() + t.grace()
 	case stateStarting:
 		if t.spec.Process != nil {
 			limit += time.Duration(max(0, t.spec.Process.StartGracePeriodSeconds)) * time.Second
@@ -77,8 +75,11 @@ func (e *Executor) act(t *task, do action, ev event, from state) {
 	case start:
 		e.beginStart(t)
 	case run:
-		e.tell(t, mesos.TASK_RUNNING, "", nil)
 		e.beginWait(t)
+		if t.lifecycle() == api.LifecycleInit {
+			e.tellStarting(t, "running to completion before the others start")
+			return
+		}
 		e.beginChecks(t)
 	case cancel:
 		e.tellKilling(t)
@@ -131,7 +132,7 @@ func (e *Executor) act(t *task, do action, ev event, from state) {
 		}
 		e.abortStep(t)
 		e.tellEnd(t)
-		e.orphanJoiners(t)
+		e.taskEnded(t)
 	case forget, giveUp:
 		if do == giveUp {
 			e.log.Error("the terminal update was never acknowledged", "task", t.id)
@@ -192,20 +193,23 @@ type prepared struct {
 
 func (e *Executor) beginCreate(t *task) {
 	e.tellStarting(t, "creating")
-	t.joined = t.group.owner(t)
-	if t.joined != nil {
-		t.run.JoinTask = t.joined.id
-	}
-	t.run.Publish = t.group.publish(t)
+	box := e.joinNetwork(t)
 	rt, run := t.runtime, *t.run
 	e.begin(t, func(ctx context.Context) (any, error) {
 		if err := e.awaitPredecessors(ctx, run.Spec); err != nil {
 			return nil, err
 		}
-		if err := e.awaitPorts(ctx, &run); err != nil {
-			return nil, err
+		if box == nil {
+			if err := e.awaitPorts(ctx, &run); err != nil {
+				return nil, err
+			}
+			return nil, rt.Create(ctx, &run)
 		}
-		return nil, rt.Create(ctx, &run)
+		made, err := e.makeBox(ctx, box)
+		if err != nil {
+			return made, err
+		}
+		return made, rt.Create(ctx, run.inside(made.box))
 	})
 }
 
@@ -231,9 +235,13 @@ func (e *Executor) beginWait(t *task) {
 
 func (e *Executor) beginStop(t *task) {
 	rt, id, grace, ended := t.runtime, t.id, t.grace(), t.waitDone
+	drain := t.drainLeft()
 	e.begin(t, func(ctx context.Context) (any, error) {
 		if rt == nil {
 			return nil, nil
+		}
+		if err := await(ctx, ended, drain); err != nil {
+			return nil, err
 		}
 		if err := rt.Stop(ctx, id, grace); err != nil {
 			return nil, err
@@ -253,6 +261,7 @@ func (e *Executor) beginStop(t *task) {
 
 func (e *Executor) beginRemove(t *task) {
 	rt, id := t.runtime, t.id
+	box := t.group.lastInBox(t)
 	// Only a task that has run has output; that of a success or a kill is in its files.
 	tail := t.failed() && t.launched && t.output == ""
 	e.begin(t, func(ctx context.Context) (any, error) {
@@ -266,7 +275,10 @@ func (e *Executor) beginRemove(t *task) {
 				e.log.Warn("output of the task cannot be read", "task", id, "error", err)
 			}
 		}
-		return output, rt.Remove(ctx, id)
+		if err := rt.Remove(ctx, id); err != nil || box == nil {
+			return output, err
+		}
+		return output, e.removeBox(ctx, box)
 	})
 }
 
@@ -333,6 +345,10 @@ func (e *Executor) keep(t *task, value any) {
 		t.runtime, t.run = v.runtime, v.run
 	case Started:
 		t.started = v
+	case *madeBox:
+		if v != nil {
+			e.boxMade(t, v)
+		}
 	case string:
 		if v != "" {
 			t.output = v

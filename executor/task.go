@@ -39,7 +39,14 @@ type task struct {
 	// launched is set once Start was called: from then on there may be output.
 	launched bool
 	started  Started
-	joined   *task
+	// boxed is set for a task in the group's sandbox.
+	boxed bool
+	// announced is set once TASK_RUNNING is told; held while the end of a sidecar
+	// waits for that of the main tasks.
+	announced bool
+	held      *deferred
+	// drainEnd is when the drain delay is over; zero before it has begun.
+	drainEnd time.Time
 
 	// The first of these three that is set decides the terminal state.
 	failure error
@@ -78,6 +85,11 @@ type killCause struct {
 	// grace replaces the task's own grace period when it is not nil; the
 	// shortest that was ever given counts.
 	grace *time.Duration
+	// planned asks for the task's drain delay; drainLimit bounds it where it is not nil.
+	planned    bool
+	drainLimit *time.Duration
+	// complete tells that the task has done what it was for: TASK_FINISHED.
+	complete bool
 }
 
 // invalid is a failure that is the specification's fault: TASK_ERROR.
@@ -120,6 +132,47 @@ func (t *task) ownGrace() time.Duration {
 		return d
 	}
 	return defaultGrace
+}
+
+// drain is how long a task that is ended as planned goes on before its stop signal.
+func (t *task) drain() time.Duration {
+	if t.spec == nil || t.killed == nil || !t.killed.planned || t.ended || t.failure != nil || !t.announced {
+		return 0
+	}
+	const most = 24 * time.Hour
+	d := min(time.Duration(min(max(0, t.spec.KillPolicy.DrainSeconds), 1<<30))*time.Second, most)
+	if l := t.killed.drainLimit; l != nil {
+		d = min(d, *l)
+	}
+	return d
+}
+
+// drainLeft is what is left of the drain delay, which begins with the first call.
+func (t *task) drainLeft() time.Duration {
+	d := t.drain()
+	if d <= 0 {
+		return 0
+	}
+	if t.drainEnd.IsZero() {
+		t.drainEnd = time.Now().Add(d)
+	}
+	return time.Until(t.drainEnd)
+}
+
+// await lets a while pass unless the task has ended before.
+func await(ctx context.Context, ended <-chan struct{}, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
 }
 
 // policyGrace reads a Mesos kill policy; false when it says nothing.

@@ -41,6 +41,26 @@ func PortEnv(ports []api.TaskPort) []api.TaskEnvVar {
 	return env
 }
 
+// PeerEnv is what a task learns of the named ports of the other tasks of its
+// taskgroup: PORT_<NAME> and PORT_<name> as in PortEnv, of the first that has a
+// name. The task's own variables of the same name go before it.
+func PeerEnv(ports []api.TaskPort) []api.TaskEnvVar {
+	var env []api.TaskEnvVar
+	seen := map[string]bool{}
+	for _, p := range ports {
+		if p.Name == "" {
+			continue
+		}
+		for _, name := range []string{"PORT_" + variableName(p.Name), "PORT_" + p.Name} {
+			if !seen[name] {
+				seen[name] = true
+				env = append(env, api.TaskEnvVar{Name: name, Value: strconv.Itoa(Reach(p))})
+			}
+		}
+	}
+	return env
+}
+
 // Reach is the port by which others reach the task.
 func Reach(p api.TaskPort) int {
 	if p.HostPort > 0 {

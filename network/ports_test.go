@@ -279,6 +279,35 @@ func TestPortEnv(t *testing.T) {
 	}
 }
 
+func TestPeerEnvNamesThePortsOfTheOthers(t *testing.T) {
+	t.Parallel()
+	got := PeerEnv([]api.TaskPort{{Name: "db-1", ContainerPort: 80, HostPort: 31000}, {ContainerPort: 9}, {Name: "DB_1", ContainerPort: 81}, {Name: "db-1", ContainerPort: 82}})
+	want := []api.TaskEnvVar{{Name: "PORT_DB_1", Value: "31000"}, {Name: "PORT_db-1", Value: "31000"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestProcessesThatShareTheNetworkFollowTheRulesOfContainers: what is bound in a
+// namespace of its own is no port of the agent.
+func TestProcessesThatShareTheNetworkFollowTheRulesOfContainers(t *testing.T) {
+	t.Parallel()
+	pod := &api.PodSpec{NetworkMode: "BRIDGE", ShareNetwork: true, Processes: []api.Process{{Name: "p", Ports: []api.Port{{Name: "a", ContainerPort: 80, HostPort: 0}, {Name: "b", ContainerPort: 81, HostPort: Unpublished}}}}}
+	g, net, err := GroupOf(pod, "")
+	if err != nil || net.Mode != "BRIDGE" {
+		t.Fatal(net, err)
+	}
+	d, err := Draw(g, offered, advertised, First)
+	want := [][]api.TaskPort{{{Name: "a", ContainerPort: 80, HostPort: 31000, Protocol: "tcp"}, {Name: "b", ContainerPort: 81, Protocol: "tcp"}}}
+	if diff := cmp.Diff(want, d.Tasks); diff != "" || err != nil {
+		t.Error(err, diff)
+	}
+	pod.NetworkMode = "HOST"
+	if g, _, err := GroupOf(pod, ""); err != nil || !g.Tasks[0].Process {
+		t.Error("in the host's network it is a process like any other", err)
+	}
+}
+
 func TestPublishAll(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]bool{"": true, "true": true, "false": false, "False": false} {

@@ -119,6 +119,8 @@ type task struct {
 	join    string
 	publish []api.TaskPort
 	files   string
+	// stopSignal is that of the kill policy; empty leaves it to the image.
+	stopSignal string
 	// network is the custom network, address what was asked for in it.
 	network, address string
 	// cpus is how many CPUs the container has for itself.
@@ -132,8 +134,10 @@ type task struct {
 	containerID string
 	// unsure is set when the engine may yet make the container without our knowing.
 	unsure bool
-	// sandboxed is set for a sandbox container, whose addresses are ips.
+	// sandboxed is set for a sandbox container, whose addresses are ips; pause is
+	// its process, nil when the kernel cannot be asked.
 	sandboxed bool
+	pause     *procid.Process
 	ips       []string
 	stopping  bool
 	run       *run

@@ -93,6 +93,7 @@ func (r *Runtime) register(et *executor.Task, c *compiled) {
 		id: et.ID, name: containerName(et.ID), image: c.spec.Image, command: c.spec.Entrypoint,
 		sandbox: et.Sandbox, nodeIP: et.Spec.NodeIP, host: c.host, join: et.JoinTask, publish: et.Publish, files: c.filesDir,
 		network: c.network, address: c.address, cpus: c.cpus, alone: c.spec.HostConfig.NetworkMode == "none",
+		stopSignal: et.Spec.KillPolicy.StopSignal,
 	}
 }
 

@@ -4,33 +4,27 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"syscall"
 	"time"
 
 	"tandem/api"
 	"tandem/executor"
 	"tandem/executor/container/internal/engine"
 	"tandem/executor/container/internal/pause"
+	"tandem/internal/procid"
 )
 
-// NetSandbox is a container that does nothing but hold a network namespace, for
-// containers that need one before any of them runs: an address can be known, or
-// a CNI plugin called, before the first program starts.
-type NetSandbox struct {
-	ContainerID string
-	// Pid is that of its only process, Netns the path of its network namespace.
-	Pid   int
-	Netns string
-	// IPs are its addresses where the engine gave it any.
-	IPs []string
-}
+var _ executor.Sandboxer = (*Runtime)(nil)
 
-// CreateSandbox makes and starts a sandbox container. Of t it takes ID, which
+// CreateSandbox makes and starts a sandbox container, which does nothing but hold
+// a network namespace. Of t it takes ID, which
 // tasks then name as JoinTask, Owner, Publish, and of the specification Network,
 // Taskgroup, and the container's Hostname and parameters. It is recorded like any
 // container, so the process daemon removes it after its executor has died; Remove
 // removes it, when those who joined it are gone. The image is made of a program
 // that this package carries, and imported when it is missing.
-func (r *Runtime) CreateSandbox(ctx context.Context, t *executor.Task) (*NetSandbox, error) {
+func (r *Runtime) CreateSandbox(ctx context.Context, t *executor.Task) (*executor.NetSandbox, error) {
 	name, layer, err := pause.Image()
 	if err != nil {
 		return nil, err
@@ -55,6 +49,9 @@ func (r *Runtime) CreateSandbox(ctx context.Context, t *executor.Task) (*NetSand
 	hc := &c.spec.HostConfig
 	hc.CapAdd, hc.CapDrop, hc.ReadonlyRootfs, hc.PidsLimit = nil, []string{api.CapabilityAll}, true, 8
 	hc.LogConfig = engine.LogConfig{Type: "none"}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	r.register(&like, c)
 	entry, err := r.enter(ctx, t.ID)
 	if err != nil {
@@ -89,11 +86,47 @@ func (r *Runtime) CreateSandbox(ctx context.Context, t *executor.Task) (*NetSand
 	if !got.State.Running || got.State.Pid <= 0 {
 		return nil, fmt.Errorf("sandbox %q ended at once with code %d; see whether the engine runs programs of this machine's architecture", t.ID, got.State.ExitCode)
 	}
-	ips := r.addresses(entry, got)
+	box := &executor.NetSandbox{ContainerID: id, Pid: got.State.Pid, Netns: fmt.Sprintf("/proc/%d/ns/net", got.State.Pid), IPs: r.addresses(entry, got)}
+	if st, err := os.Stat(box.Netns); err == nil {
+		if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+			box.NetnsID = sys.Ino
+		}
+	}
+	proc := openInit(got.State.Pid, id)
 	r.mu.Lock()
-	entry.ips = ips
+	entry.ips, entry.pause = box.IPs, proc
 	r.mu.Unlock()
-	return &NetSandbox{ContainerID: id, Pid: got.State.Pid, Netns: fmt.Sprintf("/proc/%d/ns/net", got.State.Pid), IPs: ips}, nil
+	return box, nil
+}
+
+// AwaitSandbox returns when a sandbox container has ended, whoever ended it. An
+// error means that nobody can tell.
+func (r *Runtime) AwaitSandbox(ctx context.Context, id string) error {
+	r.mu.Lock()
+	t := r.tasks[id]
+	var proc *procid.Process
+	var containerID string
+	if t != nil {
+		proc, containerID = t.pause, t.containerID
+	}
+	r.mu.Unlock()
+	switch {
+	case containerID == "":
+		return nil
+	case proc != nil:
+		return proc.Wait(ctx)
+	}
+	for {
+		_, err := r.engine.Wait(ctx, containerID, time.Hour)
+		if err == nil || engine.IsNotFound(err) {
+			return nil
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // importSandbox makes the image when it is missing, once for all executors that

@@ -126,6 +126,9 @@ func (r *Runtime) begin(t *task, b beginning) *run {
 		ips: b.ips, stopSignal: b.stopSignal, proc: b.proc, tail: &tail{},
 		ended: make(chan struct{}), done: make(chan struct{}), settled: make(chan struct{}), copied: make(chan struct{}),
 	}
+	if t.stopSignal != "" {
+		n.stopSignal = t.stopSignal
+	}
 	if n.stopSignal == "" {
 		n.stopSignal = "SIGTERM"
 	}

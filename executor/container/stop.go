@@ -242,6 +242,10 @@ func (r *Runtime) Remove(ctx context.Context, taskID string) error {
 	r.mu.Lock()
 	delete(r.tasks, taskID)
 	delete(r.images, taskID)
+	if t.pause != nil {
+		t.pause.Close()
+		t.pause = nil
+	}
 	r.mu.Unlock()
 	return nil
 }

@@ -28,6 +28,9 @@ func specOf(t *executor.Task, digests []string) *protocol.Spec {
 		}
 		s.Rlimits = append(s.Rlimits, protocol.Rlimit{Name: u.Name, Soft: u.Soft, Hard: u.Hard})
 	}
+	if t.Netns != nil {
+		s.NetNS, s.NetNSInode = t.Netns.Netns, t.Netns.NetnsID
+	}
 	for i := range s.URIs {
 		if i < len(digests) {
 			s.URIs[i].Digest = digests[i]
