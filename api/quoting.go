@@ -15,7 +15,7 @@ func (v *Vars) ExpandCommand(line string) (expanded string, unknown []string, er
 		return line, nil, nil
 	}
 	q := &quoting{}
-	if replaceInto(q, line, v.ours, func(name string) string {
+	if replaceInto(q.put, line, v.ours, func(name string) string {
 		value, ok := v.values[name]
 		if !ok {
 			unknown = append(unknown, name)
@@ -30,12 +30,12 @@ func (v *Vars) ExpandCommand(line string) (expanded string, unknown []string, er
 	}) {
 		unknown = append(unknown, "${")
 	}
-	return q.String(), unknown, err
+	return q.line.String(), unknown, err
 }
 
 // quoting follows a command line as sh(1) reads it, as far as quotes go.
 type quoting struct {
-	strings.Builder
+	line strings.Builder
 	// open are the quotes and parentheses that are open, the innermost last.
 	open []byte
 	// escaped is set after a backslash; last is the byte before.
@@ -45,16 +45,16 @@ type quoting struct {
 	value bool
 }
 
-// WriteString takes the next piece of the line.
-func (q *quoting) WriteString(s string) (int, error) {
+// put takes the next piece of the line.
+func (q *quoting) put(s string) {
+	q.line.WriteString(s)
 	if q.value {
 		q.value, q.escaped, q.last = false, false, 'x'
-		return q.Builder.WriteString(s)
+		return
 	}
 	for i := range len(s) {
 		q.step(s[i])
 	}
-	return q.Builder.WriteString(s)
 }
 
 func (q *quoting) inside() byte {

@@ -43,39 +43,35 @@ func replace(s string, ours func(name string) bool, value func(name string) stri
 		return s, false
 	}
 	var b strings.Builder
-	unclosed = replaceInto(&b, s, ours, value)
+	unclosed = replaceInto(func(piece string) { b.WriteString(piece) }, s, ours, value)
 	return b.String(), unclosed
 }
 
-// stringWriter takes the text between variables and their values, in order.
-type stringWriter interface {
-	WriteString(s string) (int, error)
-}
-
-// replaceInto is replace for those who look at what surrounds a variable.
-func replaceInto(b stringWriter, s string, ours func(name string) bool, value func(name string) string) (unclosed bool) {
+// replaceInto is replace for those who look at what surrounds a variable: put
+// gets the pieces in their order.
+func replaceInto(put func(string), s string, ours func(name string) bool, value func(name string) string) (unclosed bool) {
 	for {
 		i := strings.Index(s, "${")
 		if i < 0 {
-			b.WriteString(s)
+			put(s)
 			return unclosed
 		}
 		name, _, closed := strings.Cut(s[i+2:min(len(s), i+2+maxVariable)], "}")
 		switch {
 		case !ours(name):
 			// The name may hold another "${", as in ${X:-${bcs.hostip}}.
-			b.WriteString(s[:i+2])
+			put(s[:i+2])
 			s = s[i+2:]
 		case i > 0 && s[i-1] == '$':
-			b.WriteString(s[:i-1] + "${")
+			put(s[:i-1] + "${")
 			s = s[i+2:]
 		case !closed:
 			unclosed = true
-			b.WriteString(s[:i+2])
+			put(s[:i+2])
 			s = s[i+2:]
 		default:
-			b.WriteString(s[:i])
-			b.WriteString(value(name))
+			put(s[:i])
+			put(value(name))
 			s = s[i+3+len(name):]
 		}
 	}

@@ -145,10 +145,17 @@ func TestExecutorBridgeContainersShareOneNetworkAndItsPorts(t *testing.T) {
 	if !strings.Contains(s.GetMessage(), "31801") || !strings.Contains(s.GetMessage(), "already in use") {
 		t.Errorf("message %q", s.GetMessage())
 	}
+	// The first of them does not hold the network, so that its end changes nothing for the other.
 	c.kill(g, "a")
 	c.waitState(g, "a", mesos.TASK_KILLED)
+	get("http://127.0.0.1:31802/env.txt")
+	get("http://" + second.IPs[0] + ":8081/env.txt")
+	c.kill(g, "b")
 	c.waitState(g, "b", mesos.TASK_KILLED)
 	c.waitExecutorGone(g)
+	if left := containersOf(t, g); len(left) > 0 {
+		t.Errorf("containers left: %v", left)
+	}
 	c.waitExecutorGone(again)
 	c.nothingLeft()
 }

@@ -64,12 +64,21 @@ func (r *Runtime) CreateSandbox(ctx context.Context, t *executor.Task) (*executo
 	if done, stopping := r.progress(entry); done || stopping {
 		return nil, fmt.Errorf("sandbox %q was made or removed before", t.ID)
 	}
-	if err := r.record(ctx, entry, c); err != nil {
-		return nil, err
-	}
-	id, err := r.make(ctx, entry, c)
-	if err != nil {
-		return nil, err
+	var id string
+	for try := 0; ; try++ {
+		if err := r.record(ctx, entry, c); err != nil {
+			return nil, err
+		}
+		if id, err = r.make(ctx, entry, c); err == nil {
+			break
+		}
+		if try > 0 || !engine.IsNotFound(err) {
+			return nil, err
+		}
+		// Whoever tidies up images has been quicker than its first container.
+		if err := r.importSandbox(ctx, name, layer); err != nil {
+			return nil, fmt.Errorf("sandbox %q: %w", t.ID, err)
+		}
 	}
 	r.mu.Lock()
 	entry.containerID, entry.unsure, entry.sandboxed = id, false, true
