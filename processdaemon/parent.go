@@ -157,10 +157,26 @@ func (p *parent) do(ctx context.Context, call func(context.Context, *keeper.Clie
 	return err
 }
 
+// renew ends the keeper that is connected if it came from another release and has
+// nothing to keep any more, so that the next one is of this release. One that is just
+// being given something stays.
+func (p *parent) renew(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.c == nil || p.c.Build == version.String() || p.c.Live() > 0 {
+		return
+	}
+	if p.retire(ctx, p.c) {
+		p.log.Info("the keeper of another release has nothing to keep and is replaced", "pid", p.c.Peer().Pid, "build", p.c.Build)
+		p.c = nil
+	}
+}
+
 // spawn starts a process under its key, once, whatever happens to the keeper.
 func (p *parent) spawn(ctx context.Context, s *keeper.Spec) (keeper.Entry, error) {
 	var e keeper.Entry
 	var first procid.Identity
+	p.renew(ctx)
 	err := p.do(ctx, func(ctx context.Context, c *keeper.Client) (err error) {
 		if first.IsZero() {
 			first = c.Peer()
