@@ -285,3 +285,32 @@ func TestTasksHoldTheirContent(t *testing.T) {
 		t.Errorf("%d contents after one was deleted", n)
 	}
 }
+
+// TestUnusedOutputIsRemoved: after the last task of it was deleted, unless something was written there.
+func TestUnusedOutputIsRemoved(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, func(o *Options) { o.Fetch.OutputAge = time.Nanosecond })
+	tool := filepath.Join(d.opts.Workspace, "tool")
+	write(t, tool, "x", 0o644)
+	for _, id := range []string{"quiet", "busy"} {
+		s := spec(d, id, "true")
+		s.URIs = []protocol.URI{{Value: tool}}
+		if st := create(t, d, s); st.State != ready {
+			t.Errorf("%+v", st)
+		}
+	}
+	write(t, filepath.Join(d.workBase(), "busy/data"), "precious", 0o644)
+	d.fetcher.CollectOutputs(d.opts.Workspace)
+	for _, id := range []string{"quiet", "busy"} {
+		if !exists(filepath.Join(d.workBase(), id, "tool")) {
+			t.Errorf("%s: removed under a task", id)
+		}
+		if err := d.Delete(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+	d.fetcher.CollectOutputs(d.opts.Workspace)
+	if exists(filepath.Join(d.workBase(), "quiet")) || !exists(filepath.Join(d.workBase(), "busy/data")) || !exists(filepath.Join(d.workBase(), "busy/tool")) {
+		t.Error("not as it should be")
+	}
+}

@@ -3,6 +3,7 @@ package processdaemon
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"tandem/internal/failpoint"
@@ -60,27 +61,32 @@ func seal(uris []protocol.URI, places []string) ([]protocol.URI, []string) {
 	return out, all
 }
 
-// hold keeps the contents that a task names in the cache.
+// hold keeps the contents that a task names in the cache, and its directories.
 func (d *Daemon) hold(s *protocol.Spec) {
+	if d.fetcher == nil {
+		return
+	}
 	var digests []string
+	dirs := []string{filepath.Clean(s.WorkPath)}
 	for _, u := range s.URIs {
+		dirs = append(dirs, filepath.Clean(u.OutputDir))
 		if u.Digest != "" {
 			digests = append(digests, u.Digest)
 		}
 	}
-	if len(digests) > 0 && d.fetcher != nil {
-		d.fetcher.Hold(s.ID, digests)
-	}
+	d.fetcher.Hold(s.ID, digests, dirs)
 }
 
-// collectEvery is how often the cache is looked through besides after each fetch.
-const collectEvery = time.Hour
+// collectEvery is how often the cache is looked through, which is also done after each
+// fetch, and the directories that nobody uses.
+const collectEvery = 10 * time.Minute
 
 func (d *Daemon) collectLoop() {
 	tick := time.NewTicker(collectEvery)
 	defer tick.Stop()
 	for {
 		d.fetcher.Collect()
+		d.fetcher.CollectOutputs(d.opts.Workspace)
 		select {
 		case <-tick.C:
 		case <-d.ctx.Done():

@@ -48,7 +48,7 @@ func (b *bench) fetch(ctx context.Context) ([]result, error) {
 	if err := makeArchive(large, fetchFiles); err != nil {
 		return nil, err
 	}
-	server, address, err := serveFiles(dir)
+	server, address, err := serveFiles(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -127,11 +127,12 @@ func (b *bench) fetchOnce(ctx context.Context, c *client.Client, name, address s
 func watchUnpacker(ctx context.Context, daemon int) (most int64) {
 	children := fmt.Sprintf("/proc/%d/task/*/children", daemon)
 	for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
-		lists, _ := filepath.Glob(children) //nolint:errcheck // a constant pattern
+		// Threads and processes may end while they are looked at.
+		lists, _ := filepath.Glob(children)
 		for _, list := range lists {
-			text, _ := os.ReadFile(list) //nolint:errcheck // a thread may end
+			text, _ := os.ReadFile(list)
 			for field := range strings.FieldsSeq(string(text)) {
-				cmdline, _ := os.ReadFile("/proc/" + field + "/cmdline") //nolint:errcheck // so may a process
+				cmdline, _ := os.ReadFile("/proc/" + field + "/cmdline")
 				pid, err := strconv.Atoi(field)
 				if err != nil || !strings.HasSuffix(string(cmdline), "\x00unpack\x00") {
 					continue
@@ -202,8 +203,8 @@ func makeArchive(path string, files int) error {
 	return errors.Join(w.Close(), z.Close(), f.Sync())
 }
 
-func serveFiles(dir string) (*http.Server, string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func serveFiles(ctx context.Context, dir string) (*http.Server, string, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, "", err
 	}

@@ -7,27 +7,33 @@ import (
 	"time"
 )
 
-// Hold keeps content in the cache until the holder is released: what the tasks
-// name that this agent has. It replaces what the holder held before.
-func (f *Fetcher) Hold(holder string, digests []string) {
+// hold is what one holder holds.
+type hold struct{ digests, dirs []string }
+
+// Hold keeps contents in the cache, and directories and what is above them where
+// they are, until the holder is released: what the tasks name that this agent
+// has. It replaces what the holder held before.
+func (f *Fetcher) Hold(holder string, digests, dirs []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.held[holder] = slices.Clone(digests)
+	f.held[holder] = hold{slices.Clone(digests), slices.Clone(dirs)}
 }
 
 // Release ends a Hold.
 func (f *Fetcher) Release(holder string) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	was := f.held[holder]
 	delete(f.held, holder)
+	f.mu.Unlock()
+	f.left(was.dirs)
 }
 
 func (f *Fetcher) isHeld() map[string]bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := map[string]bool{}
-	for _, all := range f.held {
-		for _, d := range all {
+	for _, h := range f.held {
+		for _, d := range h.digests {
 			out[d] = true
 		}
 	}

@@ -43,6 +43,8 @@ type Limits struct {
 	CacheBytes int64
 	// CacheAge is how long the cache keeps what no task holds; a week.
 	CacheAge time.Duration
+	// OutputAge is how long a directory stays that no task uses and nobody has changed; an hour.
+	OutputAge time.Duration
 }
 
 func (l *Limits) defaults() {
@@ -54,6 +56,7 @@ func (l *Limits) defaults() {
 	set(&l.Pause, time.Second/2)
 	set(&l.CacheBytes, 10<<30)
 	set(&l.CacheAge, 7*24*time.Hour)
+	set(&l.OutputAge, time.Hour)
 }
 
 func set[T int | int64 | time.Duration](v *T, def T) {
@@ -79,8 +82,8 @@ type Fetcher struct {
 	mu      sync.Mutex
 	flights map[string]chan struct{}
 	outputs map[string]*sync.Mutex
-	// held are the digests that tasks name, by who holds them.
-	held map[string][]string
+	// held is what tasks name, by who holds it.
+	held map[string]hold
 }
 
 // New opens the cache in dir and clears what a fetch left there, and elsewhere,
@@ -89,12 +92,12 @@ func New(dir string, limits Limits, runner *unpack.Runner) (*Fetcher, error) {
 	limits.defaults()
 	f := &Fetcher{
 		dir: dir, limits: limits, client: httpClient(limits.Stall), unpack: runner, log: runner.Log,
-		flights: map[string]chan struct{}{}, outputs: map[string]*sync.Mutex{}, held: map[string][]string{},
+		flights: map[string]chan struct{}{}, outputs: map[string]*sync.Mutex{}, held: map[string]hold{},
 	}
 	if f.log == nil {
 		f.log = slog.Default()
 	}
-	for _, d := range []string{f.blobs(), f.index(), f.intents()} {
+	for _, d := range []string{f.blobs(), f.index(), f.intents(), f.outputDirs()} {
 		if err := atomicfile.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("fetch cache: %w", err)
 		}

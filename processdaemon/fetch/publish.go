@@ -181,14 +181,25 @@ func (p *publication) run(ctx context.Context) error {
 		return err
 	}
 	if _, err := os.Lstat(p.out); errors.Is(err, fs.ErrNotExist) {
-		if whole, err := p.rename(parent, root, tmp, base, b); whole || err != nil {
+		whole, err := p.rename(parent, root, tmp, base, b)
+		if whole {
+			p.f.recordOutput(p.out)
+		}
+		if whole || err != nil {
 			return err
 		}
 	}
+	ours := p.f.unchanged(p.out)
 	if err := merge(ctx, root, p.out, p.as); err != nil {
 		return err
 	}
-	return replaceIn(p.out, p.marker, b)
+	if err := replaceIn(p.out, p.marker, b); err != nil {
+		return err
+	}
+	if ours {
+		p.f.recordOutput(p.out)
+	}
+	return nil
 }
 
 // unpack lets a process of its own fill the directory.

@@ -41,8 +41,16 @@ func confine(j *Job) (how, missing string, err error) {
 		how = "root directory, "
 	}
 	if j.As != nil {
+		parent := os.Getppid()
 		if err := become(j.As); err != nil {
 			return "", "", err
+		}
+		// The end with the daemon was lost with the old identity, see PR_SET_PDEATHSIG(2const).
+		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+			return "", "", fmt.Errorf("end with the daemon: %w", err)
+		}
+		if os.Getppid() != parent {
+			return "", "", errors.New("the daemon is gone")
 		}
 	}
 	if _, err := onAllThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); err != nil {

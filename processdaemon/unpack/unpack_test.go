@@ -26,7 +26,10 @@ import (
 	"tandem/internal/archive/archivetest"
 )
 
-const probeEnv = "UNPACK_TEST_PROBE"
+const (
+	probeEnv  = "UNPACK_TEST_PROBE"
+	daemonEnv = "UNPACK_TEST_DAEMON"
+)
 
 // TestMain doubles as the child, and as one that tells what it can reach.
 func TestMain(m *testing.M) {
@@ -35,6 +38,9 @@ func TestMain(m *testing.M) {
 	}
 	if Asked() {
 		os.Exit(Main())
+	}
+	if dir := os.Getenv(daemonEnv); dir != "" {
+		os.Exit(hangingDaemon(dir))
 	}
 	os.Exit(m.Run())
 }
@@ -224,6 +230,72 @@ func TestKilledOrHangingChildIsAnError(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestChildEndsWithItsDaemon: also when the daemon is killed.
+func TestChildEndsWithItsDaemon(t *testing.T) {
+	t.Parallel()
+	dir := publicTemp(t)
+	for _, as := range []string{"self", "nobody"} {
+		if os.Geteuid() != 0 && as != "self" {
+			continue
+		}
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = []string{daemonEnv + "=" + dir + ":" + as}
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var pid int
+		_, err = fmt.Fscan(out, &pid)
+		if err != nil {
+			t.Error(err)
+		}
+		child, openErr := unix.PidfdOpen(pid, 0)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+		_ = cmd.Wait() // it was killed
+		if openErr != nil {
+			t.Fatal(openErr)
+		}
+		defer unix.Close(child)
+		const patience = 15_000
+		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(child), Events: unix.POLLIN}}, patience); n != 1 || err != nil {
+			t.Errorf("%s: the child goes on: %d %v", as, n, err)
+			_ = unix.PidfdSendSignal(child, unix.SIGKILL, nil, 0)
+		}
+	}
+}
+
+// hangingDaemon has a child that is confined and then does nothing, and tells its pid.
+func hangingDaemon(arg string) int {
+	dir, as, _ := strings.Cut(arg, ":")
+	j := Job{Name: "x", MaxBytes: 1, MaxFiles: 1}
+	if as == "nobody" {
+		j.As = asNobody
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	r := Runner{Points: "unpack/begin=sleep(1h)"}
+	r.Track = func() func(int) func() {
+		return func(pid int) func() {
+			// The first line comes when it is confined.
+			pids <- pid
+			return func() {}
+		}
+	}
+	go r.Run(context.Background(), j, f, f, func(int64) { fmt.Println(<-pids) })
+	select {}
+}
+
+var pids = make(chan int, 1)
 
 // TestConfinement asks a child what it can still do.
 func TestConfinement(t *testing.T) {
