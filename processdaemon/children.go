@@ -1,8 +1,10 @@
 package processdaemon
 
 import (
+	"bytes"
 	"context"
 	"os"
+	"os/exec"
 	"os/signal"
 	"sync"
 	"syscall"
@@ -42,6 +44,26 @@ func (c *children) untrack(pid int) {
 	}
 }
 
+// CombinedOutput runs a command of the program that the daemon is all of, and returns
+// what it wrote. Such a program must not run one in another way: as the next
+// subreaper the daemon collects every child that it does not know.
+func (d *Daemon) CombinedOutput(cmd *exec.Cmd) ([]byte, error) {
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	d.kids.fork.RLock()
+	err := cmd.Start()
+	if err == nil {
+		d.kids.track(cmd.Process.Pid)
+		defer d.kids.untrack(cmd.Process.Pid)
+	}
+	d.kids.fork.RUnlock()
+	if err != nil {
+		return nil, err
+	}
+	err = cmd.Wait()
+	return out.Bytes(), err
+}
+
 // collect runs until the context ends.
 func (c *children) collect(ctx context.Context) {
 	ch := make(chan os.Signal, 1)
@@ -49,7 +71,7 @@ func (c *children) collect(ctx context.Context) {
 	defer signal.Stop(ch)
 	// A zombie that is tracked hides those behind it for a moment, and signals
 	// coalesce: hence the ticks.
-	const idle, busy = time.Second, 5 * time.Millisecond
+	const idle, busy = time.Minute, 5 * time.Millisecond
 	timer := time.NewTimer(idle)
 	defer timer.Stop()
 	for {

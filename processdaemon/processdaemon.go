@@ -52,6 +52,8 @@ type Options struct {
 	// Keeper is the program that is run as the keeper, see keeper.Asked, and to
 	// unpack archives, see unpack.Asked; empty is the daemon's own.
 	Keeper string
+	// DefaultUser is the account of tasks that name none; empty is the daemon's own.
+	DefaultUser string
 	// StartTimeout bounds a start command with a pid file; 0 is five minutes.
 	StartTimeout time.Duration
 	// ReapInterval is the pause between two looks for dead owners; 0 is 500 ms.
@@ -315,6 +317,10 @@ func (d *Daemon) Create(spec protocol.Spec) (protocol.Status, error) {
 			return s, fail(protocol.CodeConflict, "task %q exists with another specification; delete it first", spec.ID)
 		}
 		return s, nil
+	}
+	if spec.User == "" {
+		// Not part of the hash: the same request must stay the same under another default.
+		spec.User = d.opts.DefaultUser
 	}
 	r := &record{
 		Format: recordFormat, Spec: spec, Hash: hash, State: preparing, Version: 1, BootID: d.boot, Created: time.Now().UTC(),

@@ -20,22 +20,18 @@ const (
 	longestWait = time.Minute
 	defaultTail = 64 << 10
 	maxTail     = 1 << 20
+	// deleteTime bounds the removal of a task's files and control group; less than shutdownTime.
+	deleteTime = 4 * time.Second
+	// shutdownTime is what requests have that are under way when the daemon ends.
+	shutdownTime = 5 * time.Second
 )
 
 // Serve answers on the listener until the context ends. It does not close the daemon.
 func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	s := unixhttp.Server(calls.Handler("processdaemon", d.Handler()))
 	s.BaseContext = func(net.Listener) context.Context { return ctx }
-	stop := context.AfterFunc(ctx, func() {
-		// Long polls end with the context above; what else runs is short.
-		sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if s.Shutdown(sctx) != nil {
-			s.Close()
-		}
-	})
-	defer stop()
-	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	// Long polls end with the context; what else runs is short.
+	if err := unixhttp.ServeUntil(ctx, s, l, shutdownTime); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -69,7 +65,10 @@ func (d *Daemon) routes() map[string]http.HandlerFunc {
 		"PUT /v1/tasks/{id}": d.serveCreate,
 		"GET /v1/tasks/{id}": d.serveStatus,
 		"DELETE /v1/tasks/{id}": func(w http.ResponseWriter, r *http.Request) {
-			answer(w, struct{}{}, d.Delete(r.Context(), r.PathValue("id")))
+			// What was begun is brought to its end also when the daemon is.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), deleteTime)
+			defer cancel()
+			answer(w, struct{}{}, d.Delete(ctx, r.PathValue("id")))
 		},
 		"PUT /v1/tasks/{id}/files":    d.serveFiles,
 		"POST /v1/tasks/{id}/start":   d.serveStart,
@@ -148,7 +147,8 @@ func (d *Daemon) serveStatus(w http.ResponseWriter, r *http.Request) {
 	}
 	defer cancel()
 	s, err := d.Wait(ctx, id, after)
-	if errors.Is(err, context.DeadlineExceeded) {
+	if ctx.Err() != nil {
+		// The time is over, or the daemon's is: the next one goes on from this.
 		err = nil
 	}
 	answer(w, s, err)
@@ -162,7 +162,7 @@ func (d *Daemon) serveStart(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	s, err := d.Start(r.PathValue("id"))
 	for err == nil && (s.State == starting || s.State == settling) {
-		if s, err = d.Wait(ctx, s.ID, s.Version); errors.Is(err, context.DeadlineExceeded) {
+		if s, err = d.Wait(ctx, s.ID, s.Version); ctx.Err() != nil {
 			err = nil
 			break
 		}

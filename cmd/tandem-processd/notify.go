@@ -52,17 +52,20 @@ func watchdogInterval() time.Duration {
 	return time.Duration(usec) * time.Microsecond
 }
 
-// watchdog tells that all is well, twice in each interval, as long as healthy
-// returns: what never returns is what systemd restarts the daemon for.
-func (n notifier) watchdog(ctx context.Context, interval time.Duration, healthy func()) {
+// watchdog tells that all is well, twice in each interval, as long as healthy says so
+// in time: what does not is what systemd restarts the daemon for.
+func (n notifier) watchdog(ctx context.Context, interval time.Duration, healthy func(context.Context) error) {
 	if n.address == "" || interval <= 0 {
 		return
 	}
 	tick := time.NewTicker(interval / 2)
 	defer tick.Stop()
 	for {
-		healthy()
-		_ = n.tell("WATCHDOG=1") // one that is lost is followed by another in time
+		hctx, cancel := context.WithTimeout(ctx, interval)
+		if healthy(hctx) == nil {
+			_ = n.tell("WATCHDOG=1") // one that is lost is followed by another in time
+		}
+		cancel()
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

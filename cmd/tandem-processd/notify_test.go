@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -9,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"tandem/processdaemon/client"
 )
 
 // TestNotify: readiness once it serves, the watchdog while it does, and the end.
@@ -65,7 +69,7 @@ func TestUnit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Type=notify", "KillMode=process", "WatchdogSec="} {
+	for _, want := range []string{"Type=notify", "KillMode=process", "WatchdogSec=", "ExecReload=/bin/kill -USR2 $MAINPID", "NotifyAccess=main"} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("lacks %s", want)
 		}
@@ -73,8 +77,58 @@ func TestUnit(t *testing.T) {
 	_, line, _ := strings.Cut(string(b), "ExecStart=")
 	line, _, _ = strings.Cut(line, "\n")
 	for _, word := range strings.Fields(line)[1:] {
-		if name, ok := strings.CutPrefix(word, "--"); ok && command(os.Stdout, os.Stderr).Flags().Lookup(name) == nil {
+		if name, ok := strings.CutPrefix(word, "--"); ok && command(os.Stdout, os.Stderr).PersistentFlags().Lookup(name) == nil {
 			t.Errorf("there is no flag %s", word)
+		}
+	}
+}
+
+// TestWatchdogIsNotFedByASickDaemon: what does not answer, or says that it is not
+// well, is not told to be.
+func TestWatchdogIsNotFedByASickDaemon(t *testing.T) {
+	t.Parallel()
+	dir := publicDir(t)
+	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "n"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	var looks, pings int
+	notifier{filepath.Join(dir, "n")}.watchdog(ctx, 10*time.Millisecond, func(context.Context) error {
+		switch looks++; {
+		case looks == 6:
+			cancel()
+		case looks%2 == 0:
+			return nil
+		}
+		return errors.New("not well")
+	})
+	if err := l.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := l.Read(make([]byte, 64)); err != nil {
+			break
+		}
+		pings++
+	}
+	if pings != 2 {
+		t.Errorf("%d pings, want 2 (%d looks)", pings, looks)
+	}
+}
+
+// TestSocketUnit: the socket unit makes what the daemon looks for, where the service and
+// its clients expect it.
+func TestSocketUnit(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("../../contrib/systemd/tandem-processd.socket")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"ListenStream=" + client.DefaultSocket, "SocketMode=0660", "FileDescriptorName=" + socketName, "RemoveOnStop=yes"} {
+		if !strings.Contains(string(b), want+"\n") {
+			t.Errorf("lacks %s", want)
 		}
 	}
 }

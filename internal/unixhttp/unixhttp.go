@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -32,6 +33,7 @@ type Listener struct {
 	group bool
 	inode os.FileInfo
 	path  string
+	keep  atomic.Bool // Close leaves the file
 }
 
 // CheckPath refuses a socket path that the kernel cannot take.
@@ -54,16 +56,8 @@ func Listen(ctx context.Context, path, group string) (*Listener, error) {
 		return nil, err
 	}
 	l := &Listener{uid: uint32(os.Getuid()), path: path}
-	if group != "" {
-		g, err := user.LookupGroup(group)
-		if err != nil {
-			return nil, fmt.Errorf("socket group %q: %w; create the group or leave it out", group, err)
-		}
-		n, err := strconv.ParseUint(g.Gid, 10, 32)
-		if err != nil {
-			return nil, fmt.Errorf("socket group %q has the id %q: %w", group, g.Gid, err)
-		}
-		l.gid, l.group = uint32(n), true
+	if err := l.admit(group); err != nil {
+		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("socket directory: %w; choose another path", err)
@@ -89,6 +83,23 @@ func Listen(ctx context.Context, path, group string) (*Listener, error) {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
 	return l, nil
+}
+
+// admit lets the members of a group call.
+func (l *Listener) admit(group string) error {
+	if group == "" {
+		return nil
+	}
+	g, err := user.LookupGroup(group)
+	if err != nil {
+		return fmt.Errorf("socket group %q: %w; create the group or leave it out", group, err)
+	}
+	n, err := strconv.ParseUint(g.Gid, 10, 32)
+	if err != nil {
+		return fmt.Errorf("socket group %q has the id %q: %w", group, g.Gid, err)
+	}
+	l.gid, l.group = uint32(n), true
+	return nil
 }
 
 func bind(path string, gid uint32, group bool) (*net.UnixListener, error) {
@@ -195,7 +206,7 @@ func (l *Listener) AcceptPeer() (*net.UnixConn, error) {
 // Close stops listening and removes the socket, unless another daemon has put
 // its own in the place.
 func (l *Listener) Close() error {
-	if st, err := os.Lstat(l.path); err == nil && os.SameFile(st, l.inode) {
+	if st, err := os.Lstat(l.path); err == nil && !l.keep.Load() && os.SameFile(st, l.inode) {
 		_ = os.Remove(l.path)
 	}
 	return l.UnixListener.Close()

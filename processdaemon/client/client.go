@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -242,6 +243,11 @@ func (c *Client) send(ctx context.Context, method, path string, body any, header
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
+	if repeatable(method, path) {
+		// So the transport sends it again when the daemon closed the idle connection that
+		// it went out on, as it does when it is replaced. The header itself is not sent.
+		req.Header["X-Idempotency-Key"] = nil
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -267,6 +273,12 @@ func (c *Client) send(ctx context.Context, method, path string, body any, header
 		return nil, c.unavailable(e)
 	}
 	return nil, e
+}
+
+// repeatable tells whether a request that comes twice has the effect of one.
+func repeatable(method, path string) bool {
+	path, _, _ = strings.Cut(path, "?")
+	return method != http.MethodPost || strings.HasSuffix(path, "/start") || strings.HasSuffix(path, "/stop")
 }
 
 func (c *Client) unavailable(err error) error {

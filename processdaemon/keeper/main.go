@@ -151,7 +151,8 @@ func oomScore(asked int) int {
 	if asked != 0 {
 		return asked
 	}
-	return inheritedScore
+	// The daemon may be spared (OOMScoreAdjust= of its unit); tasks are not for that.
+	return max(0, inheritedScore)
 }
 
 // prepare makes this process the parent that processes are to have: umask,

@@ -121,7 +121,7 @@ func (k *Keeper) settle(s *Spec, pid, pidfd int, held bool) (*Entry, error) {
 			return nil, fmt.Errorf("add pid %d to cgroup: %w", pid, err)
 		}
 	}
-	if protected || s.OOMScoreAdj != 0 {
+	if protected || s.OOMScoreAdj != 0 || inheritedScore < 0 {
 		// It inherits the keeper's protection otherwise.
 		err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(strconv.Itoa(oomScore(s.OOMScoreAdj))), 0)
 		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
