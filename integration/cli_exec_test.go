@@ -36,8 +36,8 @@ func TestCLIExecInAContainer(t *testing.T) {
 	if code, out, errOut := run(text, "-i", "--", "sh", "-c", "echo enough; exit 3"); code != 3 || out != "enough\n" {
 		t.Errorf("no reader: code %d, %q, %q", code, out, errOut)
 	}
-	if code, out, _ := run("", "-t", "--", "sh", "-c", "test -t 1 && echo terminal"); code != 0 || out != "terminal\r\n" {
-		t.Errorf("terminal: code %d, %q", code, out)
+	if code, _, errOut := run("", "-t", "--", "sh"); code != 2 || !strings.Contains(errOut, "leave -t out, or run tandem in a terminal") {
+		t.Errorf("no terminal: code %d, %q", code, errOut)
 	}
 	if code, _, errOut := run("", "--", "/no/such/program"); code == 0 {
 		t.Errorf("no program: code %d, %q", code, errOut)

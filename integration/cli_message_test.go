@@ -72,16 +72,3 @@ func TestCLISignalAndResizeOfAContainer(t *testing.T) {
 	eventually(t, 20*time.Second, "the signal at the other", func() bool { return strings.Contains(s.ok("logs", "box-1", "-n", "test"), "got it") })
 }
 
-// A process gets a signal as a container does; its resources stay, and it is said so.
-func TestCLISignalToAProcess(t *testing.T) {
-	s := startLocal(t)
-	s.ok("apply", "--wait", "-f", file(t, "p.json", `{"apiVersion":"v4","kind":"process","metadata":{"name":"nap","namespace":"test"},
-  "restartPolicy":{"policy":"Never"},"killPolicy":{"gracePeriod":2},
-  "spec":{"instance":1,"template":{"spec":{"processes":[{"procName":"nap","workPath":"/tmp",
-  "startCmd":"exec /bin/sh -c 'trap \"echo got it\" USR1; echo up; while :; do sleep 0.1; done'",
-  "resources":{"limits":{"cpu":"0.1","memory":"32"}}}]}}}}`))
-	eventually(t, 20*time.Second, "the trap", func() bool { return strings.Contains(s.ok("logs", "nap-0", "-n", "test"), "up") })
-	s.ok("signal", "nap-0", "USR1", "-n", "test")
-	eventually(t, 20*time.Second, "the signal", func() bool { return strings.Contains(s.ok("logs", "nap-0", "-n", "test"), "got it") })
-	refused(t, s.tandem("resize", "nap-0", "-n", "test", "--limit-cpu", "1"), 6, "cannot be changed while it runs")
-}
