@@ -8,9 +8,12 @@ import (
 	"net"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"tandem/api"
 	"tandem/cmd/tandem/exit"
 	"tandem/internal/execstream"
+	"tandem/internal/pty"
 	"tandem/scheduler/client"
 	"tandem/scheduler/wire"
 )
@@ -127,4 +130,50 @@ func TestExec(t *testing.T) {
 	expect(t, with(t, b, "", "exec", "web", "-n", "test", "--", "ls"), exit.Usage, nil, []string{"name one, such as web-0"})
 	expect(t, with(t, b, "", "exec", "web-0", "-n", "test"), exit.Usage, nil, []string{"missing argument"})
 	expect(t, with(t, b, "", "exec", "web-0", "-n", "test", "ls"), exit.Usage, nil, []string{"the command after it"})
+}
+
+// panics is a screen that breaks, as a mistake in this program would.
+type panics struct{ raw func() bool }
+
+func (p panics) Write([]byte) (int, error) {
+	if !p.raw() {
+		return 0, errors.New("the terminal is not raw")
+	}
+	panic("a mistake")
+}
+
+// A mistake in this program does not leave a terminal behind that shows nothing of
+// what is typed.
+func TestExecRestoresTheTerminalWhenItPanics(t *testing.T) {
+	t.Parallel()
+	master, terminal, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	defer terminal.Close()
+	shows := func() bool {
+		attrs, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return attrs.Lflag&(unix.ECHO|unix.ICANON) == unix.ECHO|unix.ICANON
+	}
+	if !shows() {
+		t.Fatal("a new terminal is raw")
+	}
+	s := Streams{In: terminal, Out: io.Discard, Err: panics{raw: func() bool { return !shows() }}, Getenv: func(string) string { return "" }}
+	a := newApp(s)
+	a.connect = func(string) (backend, error) { return webStack(), nil }
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		a.execute(context.Background(), []string{"exec", "web-0", "-n", "test", "-t", "--", "sh"}, s)
+	}()
+	if !shows() {
+		t.Error("the terminal is still raw")
+	}
 }
