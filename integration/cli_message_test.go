@@ -71,4 +71,3 @@ func TestCLISignalAndResizeOfAContainer(t *testing.T) {
 	}
 	eventually(t, 20*time.Second, "the signal at the other", func() bool { return strings.Contains(s.ok("logs", "box-1", "-n", "test"), "got it") })
 }
-
