@@ -49,7 +49,8 @@ type Process struct {
 
 // URI is an archive or file that a process needs.
 type URI struct {
-	// Value is a file, http or https address.
+	// Value is a file, http or https address. Its fragment may be a checksum,
+	// #sha256=hex or #md5=hex.
 	Value string `json:"value"`
 	User  string `json:"user,omitempty"`
 	Pwd   string `json:"pwd,omitempty" secret:"true"`
@@ -57,6 +58,8 @@ type URI struct {
 	OutputDir string `json:"outputDir,omitempty"`
 	// PullPolicy is Always or IfNotPresent (default).
 	PullPolicy string `json:"pullPolicy,omitempty"`
+	// Mode is that of a file that is no archive, octal; empty is 0755.
+	Mode string `json:"mode,omitempty"`
 }
 
 // DefaultStartGracePeriod is in seconds.

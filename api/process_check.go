@@ -1,6 +1,9 @@
 package api
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 // DefaultWorkPath is the work path of a process that names none.
 const DefaultWorkPath = "${work_base_dir}/${namespace}.${processname}.${instanceid}"
@@ -89,6 +92,10 @@ func (c *checker) uris(path string, uris []URI, s scope) {
 		at := indexPath(path, i)
 		c.address(joinPath(at, "value"), u.Value, "file", "http", "https")
 		c.variables(joinPath(at, "value"), u.Value, s)
+		c.checksum(joinPath(at, "value"), u.Value)
+		if u.Mode != "" && !umaskPattern.MatchString(u.Mode) {
+			c.fail(joinPath(at, "mode"), u.Mode, `must be an octal number in quotes, such as "0644"`)
+		}
 		c.processPath(joinPath(at, "outputDir"), u.OutputDir, s, true)
 		c.oneOf(joinPath(at, "pullPolicy"), u.PullPolicy, PullAlways, PullIfNotPresent)
 		if c.text(joinPath(at, "user"), u.User) {
@@ -97,5 +104,16 @@ func (c *checker) uris(path string, uris []URI, s scope) {
 		if c.text(joinPath(at, "pwd"), u.Pwd) {
 			c.variables(joinPath(at, "pwd"), u.Pwd, s)
 		}
+	}
+}
+
+var checksumPattern = regexp.MustCompile(`^(?i:sha256=[0-9a-f]{64}|md5=[0-9a-f]{32})$`)
+
+// checksum checks the fragment of an address, unless a variable is in it. A slip
+// in its name would otherwise check nothing.
+func (c *checker) checksum(path, value string) {
+	_, fragment, has := strings.Cut(value, "#")
+	if has && !strings.Contains(fragment, "${") && !checksumPattern.MatchString(fragment) {
+		c.fail(path, nil, "the part after # must be a checksum: sha256= and 64, or md5= and 32 hexadecimal digits")
 	}
 }

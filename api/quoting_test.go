@@ -77,7 +77,7 @@ func TestEveryTextOfAProcessIsExpanded(t *testing.T) {
 		for i := range v.NumField() {
 			name := at + v.Type().Field(i).Name
 			switch f := v.Field(i); {
-			case strings.HasSuffix(name, "Policy"), strings.HasSuffix(name, "Digest"):
+			case strings.HasSuffix(name, "Policy"), strings.HasSuffix(name, "Digest"), name == "URIs.Mode":
 			case f.Kind() == reflect.String:
 				f.SetString(mark)
 				fields++

@@ -52,7 +52,7 @@ func (p *Process) Task() *ProcessTask {
 	}
 	t.NewPrivileges, t.Umask, t.Nice, t.OOMScoreAdj, t.Ulimits = p.NewPrivileges, p.Umask, p.Nice, p.OOMScoreAdj, p.Ulimits
 	for _, u := range p.URIs {
-		t.URIs = append(t.URIs, ProcessURI{Value: u.Value, User: u.User, Password: u.Pwd, OutputDir: u.OutputDir, PullPolicy: u.PullPolicy})
+		t.URIs = append(t.URIs, ProcessURI{Value: u.Value, User: u.User, Password: u.Pwd, OutputDir: u.OutputDir, PullPolicy: u.PullPolicy, Mode: u.Mode})
 	}
 	return t
 }

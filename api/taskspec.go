@@ -144,6 +144,8 @@ type ProcessURI struct {
 	OutputDir string `json:"outputDir,omitempty"`
 	// PullPolicy is Always or IfNotPresent.
 	PullPolicy string `json:"pullPolicy,omitempty"`
+	// Mode is that of a file that is no archive, octal; empty is 0755.
+	Mode string `json:"mode,omitempty"`
 }
 
 // TaskNetwork is the network of the taskgroup; each of its container tasks

@@ -163,6 +163,9 @@ func TestRules(t *testing.T) {
 		{"bad process attributes", inProcess(`"newPrivileges":"no","umask":"8","nice":20,"oomScoreAdj":1001,"ulimits":["files=1","nofile","nofile=2:1","core=0","core=1"]`),
 			[]string{atProcess + "newPrivileges", atProcess + "nice", atProcess + "oomScoreAdj", atProcess + "ulimits[0]", atProcess + "ulimits[1]", atProcess + "ulimits[2]", atProcess + "ulimits[4]", atProcess + "umask"}},
 		{"program with directory", inProcess(`"procName":"/bin/p"`), []string{atProcess + "procName"}},
+		{"uris with checksum and mode", inProcess(`"uris":[{"value":"http://h/x#sha256=` + strings.Repeat("0a", 32) + `","mode":"0644"},{"value":"file:///x#MD5=` + strings.Repeat("0A", 16) + `","mode":"600"},{"value":"http://h/x#sha256=${hostip}"}]`), nil},
+		{"bad checksum and mode", inProcess(`"uris":[{"value":"http://h/x#sha256=` + strings.Repeat("0a", 31) + `"},{"value":"file:///x#sha265=` + strings.Repeat("0a", 32) + `","mode":"0999"},{"value":"http://h/x#","mode":"4755"}]`),
+			[]string{atProcess + "uris[0].value", atProcess + "uris[1].mode", atProcess + "uris[1].value", atProcess + "uris[2].mode", atProcess + "uris[2].value"}},
 		{"uris", inProcess(`"uris":[{"value":"ftp://h/x"},{"value":"file://host/x"},{"value":"/x"},{"value":"http://u:p@h/x"},{"value":"http:///x"},{"value":"file:///x","pullPolicy":"Never"},{"value":"https://${hostip}:8080/${namespace}.tar.gz"},{}]`),
 			[]string{atProcess + "uris[0].value", atProcess + "uris[1].value", atProcess + "uris[2].value", atProcess + "uris[3].value", atProcess + "uris[4].value", atProcess + "uris[5].pullPolicy", atProcess + "uris[7].value"}},
 

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"strconv"
 	"time"
 
 	"tandem/api"
@@ -46,7 +47,9 @@ func urisOf(p *api.ProcessTask) []protocol.URI {
 		if dir == "" {
 			dir = p.WorkPath
 		}
-		out = append(out, protocol.URI{Value: u.Value, User: u.User, Password: u.Password, OutputDir: dir, PullPolicy: u.PullPolicy})
+		// It was validated; what cannot be read is the daemon's default.
+		mode, _ := strconv.ParseUint(u.Mode, 8, 32)
+		out = append(out, protocol.URI{Value: u.Value, User: u.User, Password: u.Password, OutputDir: dir, PullPolicy: u.PullPolicy, Mode: uint32(mode)})
 	}
 	return out
 }
