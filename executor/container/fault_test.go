@@ -49,6 +49,91 @@ func TestSilentEngineStop(t *testing.T) {
 	}
 }
 
+// TestSilentEngineStopOfAPausedContainer: what is frozen does not die before it is thawed.
+func TestSilentEngineStopOfAPausedContainer(t *testing.T) {
+	t.Parallel()
+	f, p := behindProxy(t)
+	task := f.launchUp("echo up; sleep 60")
+	if err := f.docker.ContainerPause(f.ctx(), f.tasks[task.ID].containerID); err != nil {
+		t.Fatal(err)
+	}
+	p.arm("", silence, -1)
+	if err := f.Stop(f.ctx(), task.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	if exit, _ := f.finish(task); exit.Known && exit.Code == 0 {
+		t.Errorf("exit %+v", exit)
+	}
+}
+
+// TestSilentEngineAndAPolicyThatWaits: with killWithoutEngine: false nothing is
+// done behind the engine's back, and the error says so.
+func TestSilentEngineAndAPolicyThatWaits(t *testing.T) {
+	t.Parallel()
+	f, p := behindProxy(t)
+	task := f.launchUp("echo up; sleep 60")
+	waits := *f.opt.Policy
+	waits.KillWithoutEngine = false
+	f.opt.Policy = &waits
+	p.arm("", silence, -1)
+	ctx, cancel := context.WithTimeout(f.ctx(), 4*time.Second)
+	defer cancel()
+	if err := f.Signal(ctx, task.ID, syscall.SIGTERM); err == nil || !strings.Contains(err.Error(), "killWithoutEngine") || !strings.Contains(err.Error(), "no answer in time") {
+		t.Errorf("signal: %v", err)
+	}
+	if err := f.Stop(ctx, task.ID, 0); err == nil {
+		t.Error("stopped")
+	}
+	if over(f.started(task.ID).ended) {
+		t.Error("ended all the same")
+	}
+	p.clear()
+	if err := f.Stop(f.ctx(), task.ID, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSilentEngineBlocksNobody: while calls for one task hang, everything that needs
+// no engine is done at once, for this task and for others.
+func TestSilentEngineBlocksNobody(t *testing.T) {
+	t.Parallel()
+	f, p := behindProxy(t)
+	runs := f.launchUp("echo up; sleep 60")
+	hangs := f.task("true")
+	p.seen("")
+	p.arm("", silence, -1)
+	ctx, cancel := context.WithCancel(f.ctx())
+	created := make(chan error, 1)
+	go func() { created <- f.Create(ctx, hangs) }()
+	eventually(t, "the call hangs", func() bool { return len(p.seen("/create$")) > 0 })
+	begin := time.Now()
+	if out, err := f.Tail(f.ctx(), runs.ID, 100); err != nil || out != "up\n" {
+		t.Errorf("tail %q, %v", out, err)
+	}
+	if ids, err := f.List(f.ctx()); err != nil || len(ids) != 2 {
+		t.Errorf("records %v, %v", ids, err)
+	}
+	if ns, err := f.Netns(f.ctx(), runs.ID); err != nil || ns == nil {
+		t.Error("namespace:", err)
+	} else {
+		ns.Close()
+	}
+	if err := f.AllowSession(true); err != nil {
+		t.Error(err)
+	}
+	if d := time.Since(begin); d > time.Second {
+		t.Errorf("took %v", d)
+	}
+	if err := f.Stop(f.ctx(), runs.ID, 0); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	p.clear()
+	if err := <-created; err == nil {
+		t.Error("created without an answer")
+	}
+}
+
 // TestEngineBackInTime: an engine that answers again in time tells the exit code.
 func TestEngineBackInTime(t *testing.T) {
 	t.Parallel()

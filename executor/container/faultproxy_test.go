@@ -128,6 +128,14 @@ func (p *faultProxy) arm(match string, what fault, times int) {
 	p.rules = append([]faultRule{{regexp.MustCompile(match), what, times}}, p.rules...)
 }
 
+// clear lets everything pass again, also what is held.
+func (p *faultProxy) clear() {
+	p.mu.Lock()
+	p.rules = nil
+	p.mu.Unlock()
+	p.hangUp()
+}
+
 // seen returns the calls since the last look that match.
 func (p *faultProxy) seen(match string) []string {
 	p.mu.Lock()

@@ -41,7 +41,8 @@ func (r *Runtime) Signal(ctx context.Context, taskID string, sig os.Signal) erro
 }
 
 // signal goes through the engine, which wakes a paused container for it; when
-// the engine is silent, straight to the process.
+// the engine is silent, straight to the process, unless the operator of the agent
+// wants nothing done behind the engine's back.
 func (r *Runtime) signal(ctx context.Context, id string, n *run, name string, sig syscall.Signal) error {
 	kctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -49,7 +50,13 @@ func (r *Runtime) signal(ctx context.Context, id string, n *run, name string, si
 	switch {
 	case err == nil, engine.IsConflict(err), engine.IsNotFound(err):
 		return nil // not running any more is what every signal may meet
+	case engine.IsUnreachable(err) && !r.opt.Policy.KillWithoutEngine:
+		return fmt.Errorf("%w; the policy of this agent forbids signals past the engine (killWithoutEngine)", err)
 	case engine.IsUnreachable(err) && n.proc != nil && sig != 0:
+		if sig == syscall.SIGKILL {
+			// After the signal: nothing of the program may run before it.
+			defer thaw(id)
+		}
 		if perr := n.proc.Signal(sig); perr != nil && !errors.Is(perr, procid.ErrGone) && !over(n.ended) {
 			return errors.Join(err, perr)
 		}

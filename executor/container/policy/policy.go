@@ -37,6 +37,9 @@ type Policy struct {
 	// EngineSocket allows a mount that reaches the socket of the container engine,
 	// and with it the rule over the agent.
 	EngineSocket bool
+	// KillWithoutEngine allows signals past an engine that does not answer, straight
+	// to the container's processes.
+	KillWithoutEngine bool
 	// Exec allows sessions in running containers. nil allows them where their
 	// connections stay on the machine: they are not encrypted.
 	Exec *bool
@@ -57,7 +60,7 @@ type Policy struct {
 // Default is the policy of an agent without a policy file: everything that
 // does not hand over the container engine.
 func Default() *Policy {
-	return &Policy{Privileged: true, HostNetwork: true, HostIPC: true}
+	return &Policy{Privileged: true, HostNetwork: true, HostIPC: true, KillWithoutEngine: true}
 }
 
 // Load reads a policy file. An empty name means DefaultFile, which may be
@@ -92,7 +95,7 @@ func Parse(text []byte) (*Policy, error) {
 	p := Default()
 	fields := map[string]any{
 		"privileged": &p.Privileged, "hostNetwork": &p.HostNetwork, "hostIPC": &p.HostIPC, "engineSocket": &p.EngineSocket, "exec": &p.Exec,
-		"messages":  &p.Messages,
+		"messages": &p.Messages, "killWithoutEngine": &p.KillWithoutEngine,
 		"hostPaths": &p.HostPaths, "forbiddenHostPaths": &p.ForbiddenHostPaths, "capabilities": &p.Capabilities, "registries": &p.Registries,
 	}
 	var root yaml.Node
