@@ -29,7 +29,7 @@ func TestCallsOfALaunch(t *testing.T) {
 		f, p := behindProxy(t)
 		task := f.task("sleep 60", func(e *executor.Task) { e.Spec.Network.Mode = mode })
 		s := f.launch(task)
-		if got, want := kinds(p.seen("")), []string{"GET json", "POST create", "POST attach", "POST start"}; !slices.Equal(got, want) {
+		if got, want := kinds(p.Seen("")), []string{"GET json", "POST create", "POST attach", "POST start"}; !slices.Equal(got, want) {
 			t.Errorf("%s: launch: %v, want %v", mode, got, want)
 		}
 		// What the kernel told is what the engine tells.
@@ -57,7 +57,7 @@ func TestCallsOfALaunch(t *testing.T) {
 		if err := f.Remove(f.ctx(), task.ID); err != nil {
 			t.Fatal(err)
 		}
-		got := kinds(p.seen(""))
+		got := kinds(p.Seen(""))
 		slices.Sort(got)
 		if want := []string{"DELETE " + s.ContainerID, "GET json", "GET logs", "POST kill", "POST wait"}; !slices.Equal(got, want) {
 			t.Errorf("%s: end: %v, want %v", mode, got, want)
@@ -83,7 +83,7 @@ func TestAddressInACustomNetwork(t *testing.T) {
 		}
 	})
 	s := f.launch(task)
-	if n := len(p.seen("")); n != 4 {
+	if n := len(p.Seen("")); n != 4 {
 		t.Errorf("%d calls", n)
 	}
 	c, err := f.docker.ContainerInspect(f.ctx(), s.ContainerID)

@@ -14,6 +14,7 @@ import (
 
 	"tandem/executor"
 	"tandem/executor/health"
+	"tandem/internal/enginetest"
 	"tandem/internal/netns"
 )
 
@@ -124,14 +125,14 @@ func TestCommandWithAMuteEngineIsUnclear(t *testing.T) {
 	task := f.task("sleep 600")
 	f.launch(task)
 	for _, call := range []string{"POST .*/containers/.*/exec", "POST .*/exec/.*/start"} {
-		p.arm(call, silence, 1)
+		p.Arm(call, enginetest.Silence, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		if r, err := f.Exec(ctx, task.ID, health.Command{Argv: []string{"echo"}}); err == nil || r.Started {
 			t.Errorf("%s: %+v, %v", call, r, err)
 		}
 		cancel()
 	}
-	p.arm("GET .*/exec/.*/json", fail500, 1)
+	p.Arm("GET .*/exec/.*/json", enginetest.Fail500, 1)
 	if r, err := f.Exec(f.ctx(), task.ID, health.Command{Argv: []string{"echo"}}); err == nil || r.Started {
 		t.Errorf("no exit code: %+v, %v", r, err)
 	}

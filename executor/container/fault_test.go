@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"tandem/internal/enginetest"
 	"tandem/internal/failpoint"
 	"tandem/internal/journal"
 	"tandem/internal/procid"
@@ -18,7 +19,7 @@ func TestSilentEngineExitIsKnown(t *testing.T) {
 	f, p := behindProxy(t)
 	task := f.task("sleep 60")
 	s := f.launch(task)
-	p.arm("", silence, -1)
+	p.Arm("", enginetest.Silence, -1)
 	if err := syscall.Kill(s.Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +40,7 @@ func TestSilentEngineStop(t *testing.T) {
 	task := f.task(`trap 'exit 3' TERM; echo up; while :; do sleep 0.05; done`)
 	s := f.launch(task)
 	eventually(t, "output", func() bool { return strings.Contains(f.read(task, "stdout"), "up") })
-	p.arm("", silence, -1)
+	p.Arm("", enginetest.Silence, -1)
 	if err := f.Stop(f.ctx(), task.ID, 5*time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +58,7 @@ func TestSilentEngineStopOfAPausedContainer(t *testing.T) {
 	if err := f.docker.ContainerPause(f.ctx(), f.tasks[task.ID].containerID); err != nil {
 		t.Fatal(err)
 	}
-	p.arm("", silence, -1)
+	p.Arm("", enginetest.Silence, -1)
 	if err := f.Stop(f.ctx(), task.ID, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func TestSilentEngineAndAPolicyThatWaits(t *testing.T) {
 	waits := *f.opt.Policy
 	waits.KillWithoutEngine = false
 	f.opt.Policy = &waits
-	p.arm("", silence, -1)
+	p.Arm("", enginetest.Silence, -1)
 	ctx, cancel := context.WithTimeout(f.ctx(), 4*time.Second)
 	defer cancel()
 	if err := f.Signal(ctx, task.ID, syscall.SIGTERM); err == nil || !strings.Contains(err.Error(), "killWithoutEngine") || !strings.Contains(err.Error(), "no answer in time") {
@@ -87,7 +88,7 @@ func TestSilentEngineAndAPolicyThatWaits(t *testing.T) {
 	if over(f.started(task.ID).ended) {
 		t.Error("ended all the same")
 	}
-	p.clear()
+	p.Clear()
 	if err := f.Stop(f.ctx(), task.ID, 0); err != nil {
 		t.Error(err)
 	}
@@ -100,12 +101,12 @@ func TestSilentEngineBlocksNobody(t *testing.T) {
 	f, p := behindProxy(t)
 	runs := f.launchUp("echo up; sleep 60")
 	hangs := f.task("true")
-	p.seen("")
-	p.arm("", silence, -1)
+	p.Seen("")
+	p.Arm("", enginetest.Silence, -1)
 	ctx, cancel := context.WithCancel(f.ctx())
 	created := make(chan error, 1)
 	go func() { created <- f.Create(ctx, hangs) }()
-	eventually(t, "the call hangs", func() bool { return len(p.seen("/create$")) > 0 })
+	eventually(t, "the call hangs", func() bool { return len(p.Seen("/create$")) > 0 })
 	begin := time.Now()
 	if out, err := f.Tail(f.ctx(), runs.ID, 100); err != nil || out != "up\n" {
 		t.Errorf("tail %q, %v", out, err)
@@ -128,7 +129,7 @@ func TestSilentEngineBlocksNobody(t *testing.T) {
 		t.Error(err)
 	}
 	cancel()
-	p.clear()
+	p.Clear()
 	if err := <-created; err == nil {
 		t.Error("created without an answer")
 	}
@@ -140,7 +141,7 @@ func TestEngineBackInTime(t *testing.T) {
 	f, p := behindProxy(t)
 	task := f.task("sleep 0.2; echo late; exit 9")
 	f.launch(task)
-	p.arm("POST .*/wait$", dropRequest, 2)
+	p.Arm("POST .*/wait$", enginetest.DropRequest, 2)
 	if exit, out := f.finish(task); !exit.Known || exit.Code != 9 || out != "late\n" {
 		t.Errorf("%+v %q", exit, out)
 	}
@@ -151,7 +152,7 @@ func TestLostCreateResponse(t *testing.T) {
 	t.Parallel()
 	f, p := behindProxy(t)
 	task := f.task("echo adopted")
-	p.arm("POST .*/containers/create$", dropResponse, 1)
+	p.Arm("POST .*/containers/create$", enginetest.DropResponse, 1)
 	f.launch(task)
 	if exit, out := f.finish(task); exit.Code != 0 || out != "adopted\n" {
 		t.Errorf("%+v %q", exit, out)
@@ -166,7 +167,7 @@ func TestLostCreateRequest(t *testing.T) {
 	t.Parallel()
 	f, p := behindProxy(t)
 	task := f.task("echo never")
-	p.arm("POST .*/containers/create$", dropRequest, 1)
+	p.Arm("POST .*/containers/create$", enginetest.DropRequest, 1)
 	if err := f.Create(f.ctx(), task); err == nil {
 		t.Fatal("created")
 	}
@@ -183,8 +184,8 @@ func TestCreateAgainAfterLoss(t *testing.T) {
 	t.Parallel()
 	f, p := behindProxy(t)
 	task := f.task("echo second")
-	p.arm("POST .*/containers/create$", dropResponse, 1)
-	p.arm("GET .*/containers/tandem-.*/json$", dropRequest, 1)
+	p.Arm("POST .*/containers/create$", enginetest.DropResponse, 1)
+	p.Arm("GET .*/containers/tandem-.*/json$", enginetest.DropRequest, 1)
 	if err := f.Create(f.ctx(), task); err == nil {
 		t.Fatal("created though nobody could know")
 	}
@@ -207,7 +208,7 @@ func TestLostStartResponse(t *testing.T) {
 	t.Parallel()
 	f, p := behindProxy(t)
 	task := f.task("sleep 60")
-	p.arm("POST .*/start$", dropResponse, 1)
+	p.Arm("POST .*/start$", enginetest.DropResponse, 1)
 	if s := f.launch(task); s.Pid == 0 {
 		t.Errorf("%+v", s)
 	}
@@ -221,8 +222,8 @@ func TestStartOutcomeUnknownStopEndsIt(t *testing.T) {
 	if err := f.Create(f.ctx(), task); err != nil {
 		t.Fatal(err)
 	}
-	p.arm("POST .*/start$", dropResponse, 1)
-	p.arm("GET .*/json$", dropRequest, 2)
+	p.Arm("POST .*/start$", enginetest.DropResponse, 1)
+	p.Arm("GET .*/json$", enginetest.DropRequest, 2)
 	if _, err := f.Start(f.ctx(), task.ID); err == nil {
 		t.Fatal("started though nobody could know")
 	}
@@ -240,7 +241,7 @@ func TestEngineErrorIsShown(t *testing.T) {
 	t.Parallel()
 	f, p := behindProxy(t)
 	task := f.task("true")
-	p.arm("POST .*/containers/create$", fail500, 1)
+	p.Arm("POST .*/containers/create$", enginetest.Fail500, 1)
 	err := f.Create(f.ctx(), task)
 	if err == nil || !strings.Contains(err.Error(), "the storage driver is on fire") {
 		t.Errorf("got %v", err)
@@ -258,14 +259,14 @@ func TestOutputSurvivesHiccups(t *testing.T) {
 	f.launch(task)
 	for range 3 {
 		time.Sleep(300 * time.Millisecond) // let it write; no outcome depends on how much
-		p.hangUp()
+		p.HangUp()
 	}
 	_, out := f.finish(task)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if len(lines) != 400 || lines[0] != "line 1" || lines[399] != "line 400" {
 		t.Errorf("%d lines, first %q, last %q", len(lines), lines[0], lines[len(lines)-1])
 	}
-	if n := len(p.seen("/logs$")); n < 2 {
+	if n := len(p.Seen("/logs$")); n < 2 {
 		t.Errorf("connections to the log were not broken: %d", n)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 
+	"tandem/internal/enginetest"
 	"tandem/internal/journal"
 )
 
@@ -112,17 +113,17 @@ func TestNoFence(t *testing.T) {
 	if err := clean(f.ctx(), rec); err == nil || !strings.Contains(err.Error(), "may still be making it") {
 		t.Errorf("a fresh record that names no image: %v", err)
 	}
-	for what, want := range map[fault]string{fail409: "just making it", fail500: "may still be making it", dropResponse: "create container", dropRequest: "create container"} {
+	for what, want := range map[enginetest.Fault]string{enginetest.Fail409: "just making it", enginetest.Fail500: "may still be making it", enginetest.DropResponse: "create container", enginetest.DropRequest: "create container"} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
-			p := newFaultProxy(t)
+			p := enginetest.NewProxy(t, "/var/run/docker.sock")
 			rec, _ := intent(t, testImage)
-			p.arm("POST .*/containers/create", what, 1)
-			if err := NewCleaner(p.host)(t.Context(), rec); err == nil || !strings.Contains(err.Error(), want) {
+			p.Arm("POST .*/containers/create", what, 1)
+			if err := NewCleaner(p.Host)(t.Context(), rec); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("fault %d: %v", what, err)
 			}
 			// The next look settles it.
-			if err := NewCleaner(p.host)(t.Context(), rec); err != nil {
+			if err := NewCleaner(p.Host)(t.Context(), rec); err != nil {
 				t.Errorf("after fault %d: %v", what, err)
 			}
 			if left := containersOf(t, rec.Owner); len(left) > 0 {

@@ -22,6 +22,7 @@ import (
 	"tandem/api"
 	"tandem/executor"
 	"tandem/executor/container/internal/pause"
+	"tandem/internal/enginetest"
 	"tandem/internal/journal"
 )
 
@@ -245,4 +246,34 @@ func eventually(t *testing.T, what string, ok func() bool) {
 			t.Fatal("never happened: " + what)
 		}
 	}
+}
+
+// behindProxy is a fixture whose runtime speaks through a proxy.
+func behindProxy(t *testing.T) (*fixture, *enginetest.Proxy) {
+	t.Helper()
+	if noEngine != "" {
+		t.Skip("no Docker Engine: ", noEngine)
+	}
+	p := enginetest.NewProxy(t, "/var/run/docker.sock")
+	return newFixture(t, func(o *Options) { o.Host, o.ExitPatience = p.Host, time.Second }), p
+}
+
+// startEngine starts an engine of the test's own, with the test image in it.
+func startEngine(t *testing.T, args ...string) *enginetest.Engine {
+	t.Helper()
+	if noEngine != "" {
+		t.Skip("no Docker Engine: ", noEngine)
+	}
+	e := enginetest.StartEngine(t, args...)
+	if err := importImage(t.Context(), e.Client); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// fixtureAt is one whose runtime speaks to this engine.
+func fixtureAt(t *testing.T, e *enginetest.Engine, patience time.Duration) *fixture {
+	f := newFixture(t, func(o *Options) { o.Host, o.ExitPatience = e.Host, patience })
+	f.docker, f.host = e.Client, e.Host
+	return f
 }

@@ -29,11 +29,11 @@ func (f *fixture) launchUp(script string) *executor.Task {
 // program that answers SIGTERM with 0 has not finished for that.
 func TestEngineRestartedUnderTasks(t *testing.T) {
 	t.Parallel()
-	e := startOwnEngine(t)
-	f := e.fixture(func(o *Options) { o.ExitPatience = time.Minute })
+	e := startEngine(t)
+	f := fixtureAt(t, e, time.Minute)
 	zero, seven := f.launchUp(untilTold("0")), f.launchUp(untilTold("7"))
-	e.end(syscall.SIGTERM)
-	e.start()
+	e.End(syscall.SIGTERM)
+	e.Start()
 	if exit, _ := f.finish(zero); exit.Known || !strings.Contains(exit.Message, "Docker Engine") {
 		t.Errorf("a task that the engine ended counts as done: %+v", exit)
 	}
@@ -59,10 +59,10 @@ func TestEngineRestartedUnderTasks(t *testing.T) {
 // TestEngineStoppedForGood: nobody tells the exit code; that is said, and no success made of it.
 func TestEngineStoppedForGood(t *testing.T) {
 	t.Parallel()
-	e := startOwnEngine(t)
-	f := e.fixture(func(o *Options) { o.ExitPatience = time.Second })
+	e := startEngine(t)
+	f := fixtureAt(t, e, time.Second)
 	task := f.launchUp(untilTold("0"))
-	e.end(syscall.SIGTERM)
+	e.End(syscall.SIGTERM)
 	// An engine on its way out may have had a last word; a success it is not.
 	if exit, _ := f.finish(task); exit.Known || !strings.Contains(exit.Message, "exit code is unknown") && !strings.Contains(exit.Message, "told to end") {
 		t.Errorf("exit %+v", exit)
@@ -74,7 +74,7 @@ func TestEngineStoppedForGood(t *testing.T) {
 		t.Errorf("records %v; the container is still to be removed", ids)
 	}
 	// When it speaks again, the rest is removed.
-	e.start()
+	e.Start()
 	if err := f.Remove(f.ctx(), task.ID); err != nil {
 		t.Error(err)
 	}
@@ -86,15 +86,15 @@ func TestEngineStoppedForGood(t *testing.T) {
 // TestEngineKilledUnderTasks: containers outlive an engine that dies, and its successor ends them.
 func TestEngineKilledUnderTasks(t *testing.T) {
 	t.Parallel()
-	e := startOwnEngine(t)
-	f := e.fixture(func(o *Options) { o.ExitPatience = time.Minute })
+	e := startEngine(t)
+	f := fixtureAt(t, e, time.Minute)
 	zero, seven := f.launchUp("echo up; sleep 1; exit 0"), f.launchUp("echo up; sleep 1; exit 7")
-	e.end(syscall.SIGKILL)
+	e.End(syscall.SIGKILL)
 	for _, task := range []*executor.Task{zero, seven} {
 		n := f.started(task.ID)
 		eventually(t, "the end is known without an engine", func() bool { return over(n.ended) })
 	}
-	e.start()
+	e.Start()
 	// It may have been the end of its work, or the engine's doing: who knows.
 	if exit, _ := f.finish(zero); exit.Known {
 		t.Errorf("exit %+v", exit)
@@ -108,12 +108,12 @@ func TestEngineKilledUnderTasks(t *testing.T) {
 // says when it is back is true.
 func TestLiveRestore(t *testing.T) {
 	t.Parallel()
-	e := startOwnEngine(t, "--live-restore")
-	f := e.fixture(func(o *Options) { o.ExitPatience = time.Minute })
+	e := startEngine(t, "--live-restore")
+	f := fixtureAt(t, e, time.Minute)
 	zero, seven := f.launchUp("echo up; sleep 1; exit 0"), f.launchUp("echo up; sleep 1; exit 7")
 	runs := f.launchUp("trap 'echo told; exit 0' USR1; echo up; i=0; while :; do sleep 0.05; done")
 	killed := f.launchUp("trap '' TERM; echo up; while :; do sleep 0.05; done")
-	e.end(syscall.SIGTERM)
+	e.End(syscall.SIGTERM)
 	if err := f.Stop(f.ctx(), killed.ID, 100*time.Millisecond); err != nil {
 		t.Error("kill without an engine:", err)
 	}
@@ -121,7 +121,7 @@ func TestLiveRestore(t *testing.T) {
 		n := f.started(task.ID)
 		eventually(t, "the end is known without an engine", func() bool { return over(n.ended) })
 	}
-	e.start()
+	e.Start()
 	if exit, _ := f.finish(zero); !exit.Known || exit.Code != 0 {
 		t.Errorf("exit %+v, want success", exit)
 	}

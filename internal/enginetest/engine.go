@@ -1,4 +1,4 @@
-package container
+package enginetest
 
 import (
 	"bufio"
@@ -21,24 +21,24 @@ import (
 	"tandem/internal/procid"
 )
 
-// ownEngine is a Docker Engine of a test's own, to be stopped and started under
-// the runtime. It is in a network namespace of its own: an engine without a default
+// Engine is a Docker Engine of a test's own, to be stopped and started while
+// something uses it. It is in a network namespace of its own: an engine without a default
 // bridge takes away the docker0 that it finds, which is that of the machine's engine.
-type ownEngine struct {
-	t      *testing.T
-	dir    string
-	host   string
-	args   []string
-	cmd    *exec.Cmd
-	client *client.Client
+type Engine struct {
+	// Host is its address as unix:///path, Client one that looks at it.
+	Host   string
+	Client *client.Client
+
+	t    testing.TB
+	dir  string
+	args []string
+	cmd  *exec.Cmd
 }
 
-// startOwnEngine starts an engine with these further arguments, and puts the test image in it.
-func startOwnEngine(t *testing.T, args ...string) *ownEngine {
+// StartEngine starts an engine with these further arguments. It ends with the
+// test, which is skipped where there can be none.
+func StartEngine(t testing.TB, args ...string) *Engine {
 	t.Helper()
-	if noEngine != "" {
-		t.Skip("no Docker Engine: ", noEngine)
-	}
 	if _, err := exec.LookPath("dockerd"); err != nil || os.Geteuid() != 0 {
 		t.Skip("an engine of one's own needs root and the program dockerd")
 	}
@@ -47,36 +47,33 @@ func startOwnEngine(t *testing.T, args ...string) *ownEngine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &ownEngine{t: t, dir: dir, host: "unix://" + filepath.Join(dir, "d.sock")}
+	e := &Engine{t: t, dir: dir, Host: "unix://" + filepath.Join(dir, "d.sock")}
 	e.args = append([]string{"--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"), "--pidfile", filepath.Join(dir, "pid"),
-		"--host", e.host, "--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-masq=false", "--storage-driver=vfs"}, args...)
-	if e.client, err = client.NewClientWithOpts(client.WithHost(e.host), client.WithAPIVersionNegotiation()); err != nil {
+		"--host", e.Host, "--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-masq=false", "--storage-driver=vfs"}, args...)
+	if e.Client, err = client.NewClientWithOpts(client.WithHost(e.Host), client.WithAPIVersionNegotiation()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		e.client.Close()
+		e.Client.Close()
 		if e.cmd != nil {
-			e.end(syscall.SIGTERM)
+			e.End(syscall.SIGTERM)
 		}
 		e.unmount()
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
 	})
-	e.start()
-	if err := importImage(t.Context(), e.client); err != nil {
-		t.Fatal(err)
-	}
+	e.Start()
 	return e
 }
 
-// start starts the engine and waits until it answers.
-func (e *ownEngine) start() {
+// Start starts the engine and waits until it answers.
+func (e *Engine) Start() {
 	e.t.Helper()
 	var log bytes.Buffer
 	for range 3 { // one that was killed may leave a containerd behind that is still ending
 		log.Reset()
-		e.cmd = exec.Command("dockerd", e.args...)
+		e.cmd = exec.CommandContext(context.Background(), "dockerd", e.args...) // it ends by End
 		e.cmd.Stdout, e.cmd.Stderr = &log, &log
 		e.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 		if err := e.cmd.Start(); err != nil {
@@ -85,7 +82,7 @@ func (e *ownEngine) start() {
 		ended := make(chan error, 1)
 		go func(cmd *exec.Cmd) { ended <- cmd.Wait() }(e.cmd)
 		for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(20 * time.Millisecond) {
-			if _, err := e.client.Ping(context.Background()); err == nil {
+			if _, err := e.Client.Ping(context.Background()); err == nil {
 				return
 			}
 			if len(ended) > 0 {
@@ -93,14 +90,14 @@ func (e *ownEngine) start() {
 			}
 		}
 		_ = e.cmd.Process.Kill()
-		<-ended
+		<-ended //nolint:errcheck // killed is how it ends
 	}
 	e.cmd = nil
 	e.t.Fatalf("the engine does not start:\n%s", log.String())
 }
 
-// end ends the engine by a signal and waits until it is gone, and its containerd with it.
-func (e *ownEngine) end(sig syscall.Signal) {
+// End ends the engine by a signal and waits until it is gone, and its containerd with it.
+func (e *Engine) End(sig syscall.Signal) {
 	e.t.Helper()
 	var helper *procid.Process
 	if b, err := os.ReadFile(filepath.Join(e.dir, "exec", "containerd", "containerd.pid")); err == nil {
@@ -126,7 +123,7 @@ func (e *ownEngine) end(sig syscall.Signal) {
 	e.cmd = nil
 }
 
-func (e *ownEngine) await(p *procid.Process) {
+func (e *Engine) await(p *procid.Process) {
 	e.t.Helper()
 	defer p.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -137,7 +134,7 @@ func (e *ownEngine) await(p *procid.Process) {
 }
 
 // unmount takes away what a killed engine has left mounted.
-func (e *ownEngine) unmount() {
+func (e *Engine) unmount() {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		e.t.Error(err)
@@ -156,11 +153,4 @@ func (e *ownEngine) unmount() {
 			e.t.Errorf("unmount %s: %v", path, err)
 		}
 	}
-}
-
-// fixture is one whose runtime speaks to this engine.
-func (e *ownEngine) fixture(change ...func(*Options)) *fixture {
-	f := newFixture(e.t, append([]func(*Options){func(o *Options) { o.Host = e.host }}, change...)...)
-	f.docker, f.host = e.client, e.host
-	return f
 }
