@@ -61,9 +61,12 @@ type Proxy struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
-	rules []rule
-	calls []string
-	total int
+	// behind are the connections to the engine. One that was handed over does not end
+	// by itself when only its client has gone.
+	behind map[net.Conn]bool
+	rules  []rule
+	calls  []string
+	total  int
 }
 
 type rule struct {
@@ -81,10 +84,17 @@ func NewProxy(t testing.TB, engine string) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{stop: make(chan struct{}), socket: filepath.Join(dir, "d.sock"), conns: map[net.Conn]bool{}}
+	p := &Proxy{stop: make(chan struct{}), socket: filepath.Join(dir, "d.sock"), conns: map[net.Conn]bool{}, behind: map[net.Conn]bool{}}
 	p.Host = "unix://" + p.socket
 	p.transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", engine)
+		c, err := (&net.Dialer{}).DialContext(ctx, "unix", engine)
+		if err != nil {
+			return nil, err
+		}
+		p.mu.Lock()
+		p.behind[c] = true
+		p.mu.Unlock()
+		return &backend{c, p}, nil
 	}}
 	if err := p.Up(); err != nil {
 		t.Fatal(err)
@@ -284,4 +294,21 @@ func (p *Proxy) HangUp() {
 			c.Close()
 		}
 	}
+	for c := range p.behind {
+		c.Close()
+		delete(p.behind, c)
+	}
+}
+
+// backend is a connection to the engine that is known until it is closed.
+type backend struct {
+	net.Conn
+	p *Proxy
+}
+
+func (b *backend) Close() error {
+	b.p.mu.Lock()
+	delete(b.p.behind, b.Conn)
+	b.p.mu.Unlock()
+	return b.Conn.Close()
 }
