@@ -216,9 +216,8 @@ func (g *group) lastInBox(t *task) *box {
 // removeBox removes a sandbox, beside the loop. Where there never was a runtime
 // for containers there is nothing to remove.
 func (e *Executor) removeBox(ctx context.Context, b *box) error {
-	rt, err := e.runtimeFor(api.TaskContainer)
-	if err != nil {
-		return nil //nolint:nilerr // the sandbox was not made for the same reason
+	if rt, err := e.runtimeFor(api.TaskContainer); err == nil {
+		return rt.Remove(ctx, b.id)
 	}
-	return rt.Remove(ctx, b.id)
+	return nil
 }

@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"tandem/internal/atomicfile"
 	"tandem/internal/failpoint"
 	"tandem/internal/procid"
 	"tandem/processdaemon/keeper"
@@ -237,7 +236,7 @@ func (t *task) remove() error {
 	}
 	var errs []error
 	for _, f := range t.rec.Files {
-		errs = append(errs, atomicfile.Remove(f))
+		errs = append(errs, t.removeFile(f))
 	}
 	errs = append(errs, t.group.Remove())
 	if err := errors.Join(errs...); err != nil {

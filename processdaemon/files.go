@@ -47,7 +47,7 @@ func (t *task) putFiles(files []protocol.File) error {
 		return fail(protocol.CodeInternal, "%v", err)
 	}
 	for i, f := range files {
-		if err := putFile(paths[i], f, owners[i]); err != nil {
+		if err := t.putFile(paths[i], f, owners[i]); err != nil {
 			return fail(protocol.CodeInvalid, "process %q: file %s: %v", r.Spec.Name, f.Path, err)
 		}
 	}
@@ -56,7 +56,7 @@ func (t *task) putFiles(files []protocol.File) error {
 
 // putFile writes below a handle on the directory, under another name, and renames:
 // neither a symlink in the file's place nor one that is put there meanwhile is followed.
-func putFile(path string, f protocol.File, owner *account) error {
+func (t *task) putFile(path string, f protocol.File, owner *account) error {
 	mode := fs.FileMode(f.Mode) & 0o777
 	if mode == 0 {
 		mode = 0o400
@@ -64,16 +64,16 @@ func putFile(path string, f protocol.File, owner *account) error {
 	if f.Secret {
 		mode &^= 0o007
 	}
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	user, err := lookupAccount(t.rec.Spec.User)
+	if err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(dir)
+	root, name, err := t.openPlace(path, user)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	return atomicfile.WriteIn(root, filepath.Base(path), f.Content, mode, func(w *os.File) error {
+	return atomicfile.WriteIn(root, name, f.Content, mode, func(w *os.File) error {
 		if owner.cred == nil {
 			return nil
 		}
