@@ -352,7 +352,7 @@ func errDeleting(id string) error {
 func (d *Daemon) awaitDeletion(id string) error {
 	t, err := d.task(id)
 	if err != nil || t.status().State != deleted {
-		return nil //nolint:nilerr // unknown is what it should be
+		return nil
 	}
 	limit := time.NewTimer(d.deletionTime)
 	defer limit.Stop()
