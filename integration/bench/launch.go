@@ -251,7 +251,12 @@ func (r *running) memory() ([]result, error) {
 // rollup reads the memory of an executor at rest in MiB; see proc(5), smaps_rollup.
 func (r *running) rollup() (map[string]float64, error) {
 	time.Sleep(3 * time.Second) // it gives memory back a second after its tasks run
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", r.cmd.Process.Pid))
+	return rollupOf(r.cmd.Process.Pid)
+}
+
+// rollupOf reads the memory of a process in MiB.
+func rollupOf(pid int) (map[string]float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
 		return nil, err
 	}

@@ -51,6 +51,7 @@ var benches = []struct {
 	measure func(context.Context, options) ([]result, error)
 }{
 	{"process", withDaemon((*bench).processes)},
+	{"processes", manyProcesses},
 	{"exit", withDaemon((*bench).exits)},
 	{"taskgroup", withDaemon((*bench).groups)},
 	{"container", withDaemon((*bench).containers)},
