@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -83,6 +84,8 @@ type Daemon struct {
 	rotator      *rotator
 	feed         feed
 	deletionTime time.Duration
+	// calm gives memory back once nothing has happened for a while; nil in a program of others.
+	calm *time.Timer
 	// troubles are what was damaged or cannot be used, for Info; New alone adds to them.
 	troubles []string
 	// uploads is held while a file is uploaded.
@@ -130,6 +133,7 @@ func New(opts Options) (*Daemon, error) {
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	if opts.OwnProgram {
+		d.calm = time.AfterFunc(calmTime, debug.FreeOSMemory)
 		// What whoever started the daemon left open must not reach what it runs.
 		const first = 3
 		if err := unix.CloseRange(first, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
@@ -249,6 +253,9 @@ func (d *Daemon) Close() {
 	}
 	d.cancel()
 	d.wg.Wait()
+	if d.calm != nil {
+		d.calm.Stop()
+	}
 	d.parent.close()
 	d.tree.Close()
 	d.lock.Release()
@@ -338,6 +345,10 @@ func (d *Daemon) Create(spec protocol.Spec) (protocol.Status, error) {
 	t.resume()
 	return t.status(), nil
 }
+
+// calmTime is after how long without a change the memory that changes took is given
+// back: a daemon that has started a thousand processes may then be idle for years.
+const calmTime = 2 * time.Second
 
 // deletionTime is how long a creation waits for the end of a deletion under the same
 // id, which takes milliseconds.

@@ -250,6 +250,9 @@ func (t *task) fire(m message) error {
 	if c.next == ended {
 		t.d.rotator.last(t.sandbox)
 	}
+	if t.d.calm != nil {
+		t.d.calm.Reset(calmTime)
+	}
 	if from != c.next {
 		t.log.Info("task changes", "from", from, "to", c.next, "event", m.ev)
 	}

@@ -62,6 +62,17 @@ func (c *crowd) measure(ctx context.Context, bareUp, bareDown time.Duration) ([]
 	if err != nil {
 		return nil, err
 	}
+	info, err := c.c.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if info.Keeper == nil {
+		return nil, errors.New("the daemon has no keeper")
+	}
+	rest, err := idleOf(ctx, info.Pid, info.Keeper.Pid)
+	if err != nil {
+		return nil, err
+	}
 	before, err := c.memory(ctx)
 	if err != nil {
 		return nil, err
@@ -71,12 +82,8 @@ func (c *crowd) measure(ctx context.Context, bareUp, bareDown time.Duration) ([]
 		return nil, err
 	}
 	up := time.Since(began)
-	info, err := c.c.Info(ctx)
-	if err != nil {
-		return nil, err
-	}
 	time.Sleep(3 * time.Second) // it comes to rest
-	quiet, err := idleOf(ctx, c.cmd.Process.Pid, info.Keeper.Pid)
+	quiet, err := idleOf(ctx, info.Pid, info.Keeper.Pid)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +118,11 @@ func (c *crowd) measure(ctx context.Context, bareUp, bareDown time.Duration) ([]
 		{Name: "keeper, private memory a process", Value: kb * (after[1] - before[1]) / many, Unit: "KiB"},
 	}
 	for i, what := range []string{"daemon", "keeper"} {
-		results = append(results, atMost(result{Name: fmt.Sprintf("%s with %d processes, idle", what, many), Value: quiet[i], Unit: "% of a core"}, 0.1, "over "+idleTime.String()))
+		r := result{Name: fmt.Sprintf("%s with %d processes, idle", what, many), Value: quiet[i], Unit: "% of a core", Floor: rest[i]}
+		if rest[i] > 0 {
+			r.Ratio = quiet[i] / rest[i]
+		}
+		results = append(results, atMost(r, 0.1, "over "+idleTime.String()+"; floor: without processes"))
 	}
 	return results, nil
 }
