@@ -256,4 +256,16 @@ type TaskReport struct {
 	Output string `json:"output,omitempty"`
 	// Checks are the checks that the executor makes, in their order.
 	Checks []CheckReport `json:"checks,omitempty"`
+	// Phases are the parts of the task's life that are over, in their order, with how
+	// long each took. A phase that was passed in no time at all is there too.
+	Phases []TaskPhase `json:"phases,omitempty"`
+}
+
+// TaskPhase is a part of a task's life that is over.
+type TaskPhase struct {
+	// Name is the executor's state in it: staged, preparing, prepared, creating, created,
+	// starting, running, cancelling, stopping or removing.
+	Name string `json:"name"`
+	// Seconds is how long it took, to the microsecond.
+	Seconds float64 `json:"seconds"`
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
@@ -26,7 +27,7 @@ func (e *Executor) launch(infos []mesos.TaskInfo) {
 			e.log.Warn("LAUNCH of a task that is here already, ignored", "task", id)
 			continue
 		}
-		t := &task{id: id, info: info, group: g}
+		t := &task{id: id, info: info, group: g, since: time.Now()}
 		e.tasks[id] = t
 		e.order = append(e.order, t)
 		g.tasks = append(g.tasks, t)

@@ -201,7 +201,7 @@ func (e *Executor) taskReport(t *task) api.TaskReport {
 		Version:     api.TaskSpecVersion,
 		ContainerID: t.started.ContainerID, ImageDigest: t.started.ImageDigest, Pid: t.started.Pid,
 		StartedAt: t.started.At, FinishedAt: t.finishedAt,
-		IPs: t.addresses(), Output: strings.ToValidUTF8(t.output, "?"),
+		IPs: t.addresses(), Output: strings.ToValidUTF8(t.output, "?"), Phases: t.phases,
 	}
 	if t.spec != nil {
 		r.Kind, r.Ports = t.spec.Kind, t.spec.Ports

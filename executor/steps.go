@@ -29,6 +29,7 @@ func (e *Executor) deliver(t *task, ev event) {
 	s := transitions[from][ev]
 	if s.next != from {
 		t.state = s.next
+		t.passed(from)
 		t.retries = 0
 		e.timers.stop(t.timer)
 		t.timer = nil
@@ -45,6 +46,15 @@ func (e *Executor) deliver(t *task, ev event) {
 	}
 	e.act(t, s.do, ev, from)
 	e.advance(t.group)
+}
+
+// passed notes how long a state lasted that is over.
+func (t *task) passed(from state) {
+	now := time.Now()
+	if from < stateEnded {
+		t.phases = append(t.phases, api.TaskPhase{Name: from.String(), Seconds: now.Sub(t.since).Round(time.Microsecond).Seconds()})
+	}
+	t.since = now
 }
 
 // limit is the longest time in the task's state.

@@ -25,6 +25,9 @@ type task struct {
 
 	state state
 	timer *timer
+	// since is when the state began, phases are those before it with their times.
+	since  time.Time
+	phases []api.TaskPhase
 
 	// step is the number of the step under way; the result of an older one is
 	// stale. cancelStep ends it early and is nil when there is none.

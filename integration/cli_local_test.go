@@ -47,6 +47,7 @@ func startLocal(t *testing.T, flags ...string) *localStack {
 	t.Helper()
 	s := &localStack{t: t, dir: filepath.Join(shortDir(t), "d")}
 	nothingLeft(t, s.dir)
+	expectGroups(filepath.Join(s.dir, "tasks"))
 	ports := localPorts(t)
 	s.server = "http://" + strings.TrimPrefix(ports[0], "--listen=")
 	s.flags = slices.Concat(ports, flags)

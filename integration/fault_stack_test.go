@@ -65,6 +65,7 @@ func startFault(t *testing.T, o faultOptions) *faultStack {
 	for name, more := range o.flags {
 		flags[name] = append(flags[name], more...)
 	}
+	expectGroups(filepath.Join(dir, "tandem"))
 	s, err := stack.New(stack.Options{Bin: harness.bin, Dir: dir, Agents: o.agents, Cluster: f.mark, Via: o.via, Flags: flags, Env: o.env, Secure: o.secure})
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"tandem/internal/cgroup/cgrouptest"
+	"tandem/processdaemon"
 )
 
 // harness is what all tests of this package share.
@@ -73,7 +74,7 @@ func runTests(m *testing.M) (code int, err error) {
 			harness.engine.Close()
 		}()
 	}
-	return cgrouptest.Run(m.Run, "tandem", "p-", "k-"), nil
+	return cgrouptest.Run(m.Run), nil
 }
 
 // startEngine finds the engine and makes the image.
@@ -181,6 +182,7 @@ func startDaemon(t *testing.T, dir string) *daemon {
 	if _, err := os.Stat(binary); err != nil {
 		t.Skip("no tandem-processd: " + err.Error())
 	}
+	expectGroups(filepath.Join(dir, "data"))
 	d := &daemon{t: t, log: &lockedBuffer{}, socket: filepath.Join(dir, "p.sock")}
 	d.args = []string{binary, "--data-dir", filepath.Join(dir, "data"), "--socket", d.socket, "--workspace", filepath.Join(dir, "workspace")}
 	d.start()
@@ -243,6 +245,9 @@ func (l *lockedBuffer) String() string {
 	defer l.mu.Unlock()
 	return l.b.String()
 }
+
+// expectGroups says that a process daemon works on a data directory, whose control groups must not be left.
+func expectGroups(dataDir string) { cgrouptest.Expect(processdaemon.Trees(dataDir)) }
 
 // shortDir is a directory with a path short enough for sockets; it is removed at the end of the test.
 func shortDir(t *testing.T) string {

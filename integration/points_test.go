@@ -19,6 +19,7 @@ import (
 
 	"tandem/api"
 	"tandem/internal/failpoint"
+	"tandem/processdaemon"
 )
 
 // faultsEvery is the variable that says how many of the points are tried: 1 is all of them, 15 every fifteenth.
@@ -299,7 +300,10 @@ func shortSum(text string) string {
 }
 
 // tree is the name of the control groups of the cluster's process daemon.
-func (c *cluster) tree() string { return "p-" + shortSum(c.dataDir())[:12] }
+func (c *cluster) tree() string {
+	tasks, _ := processdaemon.Trees(c.dataDir())
+	return filepath.Base(tasks)
+}
 
 // lastPass is when a process wrote its last line into a trail, which for one that a
 // failpoint killed is the moment of its death.

@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(exposerEnv); dir != "" {
 		os.Exit(childOwner(dir))
 	}
-	os.Exit(cgrouptest.Run(m.Run, "tandem", "p-", "k-"))
+	os.Exit(cgrouptest.Run(m.Run))
 }
 
 func childDaemon(dir string) int {
@@ -96,6 +96,7 @@ func newProc(t testing.TB) *proc {
 func newProcIn(t testing.TB, dir string) *proc {
 	t.Helper()
 	p := &proc{t: t, dir: dir}
+	cgrouptest.Expect(Trees(filepath.Join(p.dir, "data")))
 	p.c = client.New(filepath.Join(p.dir, "sock"))
 	t.Cleanup(func() {
 		defer p.c.Close()

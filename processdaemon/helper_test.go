@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"tandem/internal/cgroup/cgrouptest"
 	"tandem/processdaemon/protocol"
 )
 
@@ -45,6 +46,7 @@ func newDaemon(t testing.TB, change ...func(*Options)) *Daemon {
 	for _, f := range change {
 		f(&opts)
 	}
+	cgrouptest.Expect(Trees(opts.DataDir))
 	d, err := New(opts)
 	if err != nil {
 		t.Fatal(err)

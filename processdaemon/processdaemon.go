@@ -205,9 +205,9 @@ func (d *Daemon) openDirs(dataDir string) error {
 	}
 	// The subtree is the data directory's own, so that daemons side by side
 	// never take one another's groups for left-overs.
-	own := shortHash(dataDir)[:12]
-	d.tree = cgroup.Open("tandem/p-" + own)
-	tree := cgroup.Open("tandem/k-" + own)
+	tasks, keepers := Trees(dataDir)
+	d.tree = cgroup.Open(tasks)
+	tree := cgroup.Open(keepers)
 	for _, t := range []*cgroup.Tree{d.tree, tree} {
 		if err := t.Hold(); err != nil {
 			d.log.Warn("another daemon may take the control groups for left-overs while they are empty", "err", err)
@@ -228,6 +228,13 @@ func (d *Daemon) trouble(what string, err error) {
 func isDir(path string) bool {
 	st, err := os.Stat(path)
 	return err == nil && st.IsDir()
+}
+
+// Trees are the names of the subtrees of control groups that the daemon on a data
+// directory, an absolute path, has for its tasks and for its keeper.
+func Trees(dataDir string) (tasks, keepers string) {
+	own := shortHash(dataDir)[:12]
+	return "tandem/p-" + own, "tandem/k-" + own
 }
 
 func (d *Daemon) workBase() string { return filepath.Join(d.opts.Workspace, "work_dir") }

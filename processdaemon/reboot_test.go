@@ -48,7 +48,8 @@ func rebooted(t *testing.T, dataDir string) {
 // with what happens to have got the same pids after a reboot.
 func stranger(t *testing.T, dataDir, task string, pid int) procid.Identity {
 	t.Helper()
-	own := cgroup.Open("tandem/p-" + shortHash(dataDir)[:12]).Group(shortHash(task))
+	tasks, _ := Trees(dataDir)
+	own := cgroup.Open(tasks).Group(shortHash(task))
 	pids, err := own.Pids()
 	if err != nil || len(pids) < 2 {
 		t.Fatal(pids, err)

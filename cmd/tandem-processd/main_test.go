@@ -13,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"tandem/internal/cgroup/cgrouptest"
 	"tandem/internal/procid"
+	"tandem/processdaemon"
 	"tandem/processdaemon/client"
 	"tandem/processdaemon/protocol"
 )
@@ -32,7 +34,7 @@ func TestMain(m *testing.M) {
 	if err := build.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, "build:", err)
 	} else {
-		code = m.Run()
+		code = cgrouptest.Run(m.Run)
 	}
 	os.RemoveAll(dir)
 	os.Exit(code)
@@ -77,6 +79,7 @@ type daemon struct {
 
 func start(t *testing.T, dir string, args ...string) *daemon {
 	t.Helper()
+	cgrouptest.Expect(processdaemon.Trees(filepath.Join(dir, "data")))
 	d := &daemon{c: client.New(filepath.Join(dir, "s"))}
 	d.cmd = exec.Command(binary, append([]string{"--data-dir", filepath.Join(dir, "data"), "--socket", filepath.Join(dir, "s")}, args...)...)
 	d.cmd.Stderr = &d.log

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"tandem/internal/cgroup/cgrouptest"
+	"tandem/processdaemon"
 	"tandem/processdaemon/client"
 )
 
@@ -28,6 +30,7 @@ func TestNotify(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	cgrouptest.Expect(processdaemon.Trees(filepath.Join(dir, "data")))
 	cmd := exec.Command(binary, "--data-dir", filepath.Join(dir, "data"), "--socket", filepath.Join(dir, "s"))
 	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+filepath.Join(dir, "n"), "WATCHDOG_USEC=40000")
 	if err := cmd.Start(); err != nil {
@@ -60,6 +63,9 @@ func TestNotify(t *testing.T) {
 		t.Fatal(err)
 	}
 	await("STOPPING=1")
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestUnit: the unit that is shipped names flags that there are.

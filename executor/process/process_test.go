@@ -19,6 +19,7 @@ import (
 
 	"tandem/api"
 	"tandem/executor"
+	"tandem/internal/cgroup/cgrouptest"
 	"tandem/internal/journal"
 	"tandem/internal/unixhttp"
 	"tandem/processdaemon"
@@ -33,8 +34,13 @@ func TestMain(m *testing.M) {
 	if unpack.Asked() {
 		os.Exit(unpack.Main())
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(groups{m})
 }
+
+// groups runs the tests, and fails when the control groups of a daemon are left.
+type groups struct{ m *testing.M }
+
+func (g groups) Run() int { return cgrouptest.Run(g.m.Run) }
 
 // host is an agent's daemon in this process, which a test can take away and bring back.
 type host struct {
@@ -65,6 +71,7 @@ func newHost(t testing.TB) *host {
 		t.Fatal(err)
 	}
 	h := &host{t: t, dir: dir, asked: map[string]int{}}
+	cgrouptest.Expect(processdaemon.Trees(filepath.Join(dir, "data")))
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	h.up()
 	t.Cleanup(h.down)

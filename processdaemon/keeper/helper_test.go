@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	if Asked() {
 		os.Exit(Main())
 	}
-	os.Exit(cgrouptest.Run(m.Run, "tandem-test-keeper", ""))
+	os.Exit(cgrouptest.Run(m.Run))
 }
 
 // room is a directory with a keeper in a process of its own.
@@ -40,6 +40,7 @@ func newRoom(t testing.TB, points string) *room {
 		t.Fatal(err)
 	}
 	r := &room{t: t, dir: dir, tree: cgroup.Open("tandem-test-keeper/" + filepath.Base(dir))}
+	cgrouptest.Expect(r.tree.Base())
 	t.Cleanup(func() {
 		r.kill()
 		if t.Failed() {

@@ -4,43 +4,50 @@ package cgrouptest
 import (
 	"fmt"
 	"os"
-	"slices"
+	"path/filepath"
+	"sync"
 	"time"
-
-	"tandem/internal/cgroup"
 )
 
-// Run runs the tests, by m.Run, and returns their exit code, or 1 when subtrees of
-// parent are left afterwards whose names begin with one of the prefixes and that no
-// living program holds. Those that were there before do not count.
-func Run(run func() int, parent string, prefixes ...string) int {
-	tree := cgroup.Open(fmt.Sprintf("%s/look-%d", parent, os.Getpid()))
-	defer tree.Close()
-	if err := tree.Hold(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+var (
+	mu    sync.Mutex
+	bases = map[string]bool{}
+)
+
+// Expect says that tests use these subtrees, such as tandem/p-1a2b, and have to leave none of them.
+func Expect(subtrees ...string) {
+	mu.Lock()
+	defer mu.Unlock()
+	for _, b := range subtrees {
+		bases[b] = true
 	}
-	before, err := tree.Unheld(prefixes...)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
+}
+
+// Run runs the tests, by m.Run, and returns their exit code, or 1 when one of the
+// subtrees that they named to Expect is left, in whatever hierarchy.
+func Run(run func() int) int {
 	code := run()
-	left, err := tree.Unheld(prefixes...)
-	left = slices.DeleteFunc(left, func(name string) bool { return slices.Contains(before, name) })
-	// Those of other runs come and go: what stays is left.
-	const limit, pause = 10 * time.Second, 50 * time.Millisecond
-	for end := time.Now().Add(limit); err == nil && len(left) > 0 && time.Now().Before(end); time.Sleep(pause) {
-		var now []string
-		now, err = tree.Unheld(prefixes...)
-		left = slices.DeleteFunc(left, func(name string) bool { return !slices.Contains(now, name) })
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+	// What was told to end may do so a moment later, a keeper without processes for one.
+	const limit, pause = 10 * time.Second, 20 * time.Millisecond
+	left := existing()
+	for end := time.Now().Add(limit); len(left) > 0 && time.Now().Before(end); left = existing() {
+		time.Sleep(pause)
 	}
 	if len(left) > 0 {
-		fmt.Fprintf(os.Stderr, "control groups left below %s: %v\n", parent, left)
+		fmt.Fprintf(os.Stderr, "control groups left: %v\n", left)
 		return 1
 	}
 	return code
+}
+
+func existing() (left []string) {
+	mu.Lock()
+	defer mu.Unlock()
+	for b := range bases {
+		for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+			found, _ := filepath.Glob(filepath.Join(pattern, b)) // the pattern is well-formed
+			left = append(left, found...)
+		}
+	}
+	return left
 }
