@@ -174,8 +174,12 @@ func TestKillDuringEveryStepOfALaunch(t *testing.T) {
 				r.settle()
 				r.agent.kill("a", 0)
 				r.agent.kill("b", 0)
+				began := time.Now()
 				if err := r.ended(); err != nil {
 					t.Error(err)
+				}
+				if took := time.Since(began); took > 0 { // the clock stands still while anything can be done
+					t.Errorf("the end came %v after KILL, not at once", took)
 				}
 				for _, id := range []string{"a", "b"} {
 					r.wantStates(id, "TASK_STARTING", "TASK_KILLING", "TASK_KILLED")

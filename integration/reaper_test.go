@@ -2,11 +2,11 @@ package integration
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -56,7 +56,7 @@ func foreignProcess(t *testing.T, g, group string) foreigner {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	tree := cgroup.Open("tandem/p-foreign" + fmt.Sprint(os.Getpid()))
+	tree := cgroup.Open("tandem/p-foreign" + strconv.Itoa(os.Getpid()))
 	cg := tree.Group(group)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()

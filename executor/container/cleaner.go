@@ -52,10 +52,8 @@ func clean(ctx context.Context, c *engine.Client, rec journal.Record) error {
 	}
 	byName, err := find(ctx, c, data.Name, rec.Owner, rec.ID)
 	var foreign *foreignError
-	if errors.As(err, &foreign) {
-		err = nil // somebody else's: not what the record means
-	}
-	if err != nil {
+	// Somebody else's is not what the record means.
+	if err != nil && !errors.As(err, &foreign) {
 		return err
 	}
 	if byName != nil {
@@ -80,7 +78,7 @@ func clean(ctx context.Context, c *engine.Client, rec journal.Record) error {
 	if removed && fence != "" {
 		return remove(ctx, c, fence)
 	}
-	if removed || foreign != nil {
+	if taken := foreign != nil; removed || taken {
 		// Nobody makes the same one twice, nor one of a name that somebody else has.
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tandem/internal/journal"
+	"tandem/internal/procid"
 )
 
 // cpusetPatience bounds the wait for other executors that lease CPUs. Each of
@@ -40,7 +41,11 @@ func (r *Runtime) record(ctx context.Context, t *task, c *compiled) error {
 				return err
 			}
 		}
-		free := freeCPUs(usable, all, r.opt.Journal.Name(), t.id)
+		boot, err := procid.BootID()
+		if err != nil {
+			return err
+		}
+		free := freeCPUs(usable, all, boot, r.opt.Journal.Name(), t.id)
 		if len(free) < c.cpus {
 			return fmt.Errorf("cpuset: task %q needs %d CPUs for itself, of the %d of this agent %d are free; lower requests.cpu, or leave cpuset out to share CPUs",
 				t.id, c.cpus, len(usable), len(free))
@@ -52,12 +57,13 @@ func (r *Runtime) record(ctx context.Context, t *task, c *compiled) error {
 }
 
 // freeCPUs are the usable ones that no record leases, in order. Those of dead
-// executors count as leased until their containers are gone.
-func freeCPUs(usable []int, all []journal.Record, owner, taskID string) []int {
+// executors count as leased until their containers are gone; of those from before a
+// reboot nothing runs.
+func freeCPUs(usable []int, all []journal.Record, boot, owner, taskID string) []int {
 	leased := map[int]bool{}
 	for _, rec := range all {
 		var data Record
-		if rec.Kind != Kind || rec.Owner == owner && rec.ID == taskID || json.Unmarshal(rec.Data, &data) != nil {
+		if rec.Kind != Kind || rec.BootID != boot || rec.Owner == owner && rec.ID == taskID || json.Unmarshal(rec.Data, &data) != nil {
 			continue
 		}
 		for _, cpu := range data.CPUs {

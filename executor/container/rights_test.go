@@ -13,6 +13,7 @@ import (
 	"tandem/api"
 	"tandem/executor"
 	"tandem/internal/journal"
+	"tandem/internal/procid"
 )
 
 func TestRights(t *testing.T) {
@@ -144,7 +145,14 @@ func TestLeasesNeverOverlap(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
-		leased := len(usable) - len(freeCPUs(usable, all, "", ""))
+		boot, err := procid.BootID()
+		if err != nil {
+			rt.Fatal(err)
+		}
+		leased := len(usable) - len(freeCPUs(usable, all, boot, "", ""))
+		if again := freeCPUs(usable, all, "the next boot", "", ""); len(again) != len(usable) {
+			rt.Fatalf("after a reboot %v are free of %v", again, usable)
+		}
 		sum, least := 0, len(usable)+1
 		for _, rec := range all {
 			sum += wants[int(rec.Owner[1]-'0')]
