@@ -27,9 +27,9 @@ func (c *cluster) behindProxy() *enginetest.Proxy {
 	return p
 }
 
-// TestExecutorTellsTheTruthOfAFaultyEngine: every kind of call fails once in one
+// TestFaultEngineAnswersBadly: every kind of call fails once in one
 // way, and the states are those of the tasks all the same.
-func TestExecutorTellsTheTruthOfAFaultyEngine(t *testing.T) {
+func TestFaultEngineAnswersBadly(t *testing.T) {
 	t.Parallel()
 	needEngine(t)
 	for _, fault := range []enginetest.Fault{enginetest.DropRequest, enginetest.DropResponse, enginetest.Fail500, enginetest.HalfClose} {
@@ -62,10 +62,10 @@ func TestExecutorTellsTheTruthOfAFaultyEngine(t *testing.T) {
 	}
 }
 
-// TestExecutorKillsWhileTheEngineIsSilent: the task ends at once, its end is told
+// TestFaultEngineIsSilentDuringAKill: the task ends at once, its end is told
 // within the limits of the states, and the process daemon removes the container
 // when the engine speaks again.
-func TestExecutorKillsWhileTheEngineIsSilent(t *testing.T) {
+func TestFaultEngineIsSilentDuringAKill(t *testing.T) {
 	t.Parallel()
 	needEngine(t)
 	c := startCluster(t, clusterOptions{})
@@ -86,8 +86,8 @@ func TestExecutorKillsWhileTheEngineIsSilent(t *testing.T) {
 	c.nothingLeft()
 }
 
-// TestExecutorRemovedBehindItsBack: somebody removes the container of a running task.
-func TestExecutorRemovedBehindItsBack(t *testing.T) {
+// TestFaultE5ContainerRemovedBehindOurBack: somebody removes the container of a running task.
+func TestFaultE5ContainerRemovedBehindOurBack(t *testing.T) {
 	t.Parallel()
 	needEngine(t)
 	c := startCluster(t, clusterOptions{noDaemon: true})
@@ -108,9 +108,9 @@ func TestExecutorRemovedBehindItsBack(t *testing.T) {
 	c.nothingLeft()
 }
 
-// TestExecutorWhoseEngineIsRestarted: a task that the engine ended by its own end
+// TestFaultEngineIsRestarted: a task that the engine ended by its own end
 // has failed, whatever its exit code, and what is left is removed when it is back.
-func TestExecutorWhoseEngineIsRestarted(t *testing.T) {
+func TestFaultEngineIsRestarted(t *testing.T) {
 	t.Parallel()
 	needEngine(t)
 	e := enginetest.StartEngine(t)
