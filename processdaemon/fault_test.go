@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -353,6 +355,11 @@ func faultAt(t *testing.T, kind, points string) {
 	}
 	makeTarGz(t, archive, files)
 	s.URIs = []protocol.URI{{Value: archive, OutputDir: s.WorkPath}}
+	if kind == "pidfile" {
+		server := httptest.NewServer(http.FileServer(http.Dir(p.dir)))
+		defer server.Close()
+		s.URIs[0].Value = server.URL + "/app.tar.gz"
+	}
 	p.start(points)
 	p.createAndStart(s)
 	p.await("a", running)
@@ -378,6 +385,9 @@ func faultAt(t *testing.T, kind, points string) {
 	}
 	if e, _ := os.ReadDir(filepath.Dir(s.WorkPath)); len(e) != 1 {
 		t.Errorf("beside the work path: %v", e)
+	}
+	if left := leftOfFetch(t, filepath.Join(p.dir, "data")); len(left) > 0 {
+		t.Errorf("left of fetching: %v", left)
 	}
 }
 

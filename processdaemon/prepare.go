@@ -86,6 +86,7 @@ func (d *Daemon) collectLoop() {
 	defer tick.Stop()
 	for {
 		d.fetcher.Collect()
+		d.fetcher.Confirm()
 		d.fetcher.CollectOutputs(d.opts.Workspace)
 		select {
 		case <-tick.C:

@@ -14,11 +14,13 @@ import (
 	"net/url"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
 
 	"tandem/internal/atomicfile"
+	"tandem/internal/procid"
 	"tandem/processdaemon/protocol"
 	"tandem/processdaemon/unpack"
 )
@@ -82,8 +84,34 @@ type Fetcher struct {
 	mu      sync.Mutex
 	flights map[string]chan struct{}
 	outputs map[string]*sync.Mutex
+	// slots bounds how many archives are unpacked, and downloads how many are
+	// downloaded at a time: an agent that starts may start a hundred tasks.
+	slots, downloads chan struct{}
 	// held is what tasks name, by who holds it.
 	held map[string]hold
+	boot string
+	// unsynced are the markers that Confirm has to see to.
+	unsynced map[unsynced]bool
+}
+
+const maxDownloads = 16
+
+// enter waits for one of a number of slots; leave it with a receive.
+func enter(ctx context.Context, slots chan struct{}, what string, progress func(string)) error {
+	select {
+	case slots <- struct{}{}:
+		return nil
+	default:
+	}
+	if progress != nil {
+		progress(fmt.Sprintf("waiting to %s: %d others are at it", what, cap(slots)))
+	}
+	select {
+	case slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // New opens the cache in dir and clears what a fetch left there, and elsewhere,
@@ -92,10 +120,15 @@ func New(dir string, limits Limits, runner *unpack.Runner) (*Fetcher, error) {
 	limits.defaults()
 	f := &Fetcher{
 		dir: dir, limits: limits, client: httpClient(limits.Stall), unpack: runner, log: runner.Log,
-		flights: map[string]chan struct{}{}, outputs: map[string]*sync.Mutex{}, held: map[string]hold{},
+		flights: map[string]chan struct{}{}, outputs: map[string]*sync.Mutex{}, held: map[string]hold{}, unsynced: map[unsynced]bool{},
+		slots: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), downloads: make(chan struct{}, maxDownloads),
 	}
 	if f.log == nil {
 		f.log = slog.Default()
+	}
+	var err error
+	if f.boot, err = procid.BootID(); err != nil {
+		return nil, err
 	}
 	for _, d := range []string{f.blobs(), f.index(), f.intents(), f.outputDirs()} {
 		if err := atomicfile.MkdirAll(d, 0o700); err != nil {
@@ -272,6 +305,10 @@ func (f *Fetcher) get(ctx context.Context, s *source, again bool, progress func(
 	if old != nil && !again {
 		return old.Digest, nil
 	}
+	if err := enter(ctx, f.downloads, "fetch "+s.shown, progress); err != nil {
+		return "", err
+	}
+	defer func() { <-f.downloads }()
 	d := &download{f: f, s: s, old: old, progress: progress}
 	e, err := d.run(ctx)
 	if err != nil {

@@ -43,7 +43,7 @@ func (f *Fetcher) Provide(ctx context.Context, u protocol.URI, place string, as 
 		place = s.place()
 	}
 	name := ".tandem-" + place[:16] + ".json"
-	have := readMarker(out, name)
+	have := f.marker(out, name)
 	if have.Digest != "" && u.PullPolicy != Always && have.has(s.want) {
 		return have.Digest, nil
 	}
@@ -102,30 +102,6 @@ func (f *Fetcher) lockOutput(out string) *sync.Mutex {
 	return l
 }
 
-// mark is what the marker in an outputDir tells.
-type mark struct {
-	Digest string `json:"digest"`
-	// Sum is the checksum that the URI gave.
-	Sum string `json:"sum,omitempty"`
-}
-
-func (m *mark) has(want []checksum) bool {
-	return len(want) == 0 || want[0].digest() == m.Digest || want[0].String() == m.Sum
-}
-
-func readMarker(dir, name string) (m mark) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return mark{}
-	}
-	defer root.Close()
-	b, err := root.ReadFile(name)
-	if err != nil || json.Unmarshal(b, &m) != nil || !validDigest(m.Digest) {
-		return mark{}
-	}
-	return m
-}
-
 // publication puts the content of one URI into its directory.
 type publication struct {
 	f                   *Fetcher
@@ -172,7 +148,7 @@ func (p *publication) run(ctx context.Context) error {
 	if err := failpoint.Inject("fetch/unpacked"); err != nil {
 		return err
 	}
-	m := mark{Digest: p.digest}
+	m := mark{Digest: p.digest, Boot: p.f.boot}
 	if len(p.s.want) > 0 {
 		m.Sum = p.s.want[0].String()
 	}
@@ -180,6 +156,7 @@ func (p *publication) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.f.unconfirmed(p.out, p.marker)
 	if _, err := os.Lstat(p.out); errors.Is(err, fs.ErrNotExist) {
 		whole, err := p.rename(parent, root, tmp, base, b)
 		if whole {
@@ -223,6 +200,10 @@ func (p *publication) unpack(ctx context.Context, root *os.Root) error {
 	if err != nil {
 		return err
 	}
+	if err := enter(ctx, p.f.slots, "unpack "+p.s.shown, p.progress); err != nil {
+		return err
+	}
+	defer func() { <-p.f.slots }()
 	job := unpack.Job{
 		Name: p.s.base, Mode: p.mode, As: p.as,
 		MaxBytes: p.f.limits.MaxUnpacked, MaxFiles: p.f.limits.MaxFiles, MaxRatio: p.f.limits.MaxRatio,

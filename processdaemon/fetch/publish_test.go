@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"context"
 	"crypto/md5"
 	"encoding/hex"
 	"errors"
@@ -14,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"tandem/internal/archive/archivetest"
 	"tandem/processdaemon/protocol"
@@ -303,5 +306,106 @@ func TestMergeConflictsAreNamed(t *testing.T) {
 	}
 	if e, _ := os.ReadDir(dir); len(e) != 2 {
 		t.Errorf("left: %v", e)
+	}
+}
+
+// TestWaitingForASlot: many archives at once are unpacked one after the other, and waiting can end.
+func TestWaitingForASlot(t *testing.T) {
+	t.Parallel()
+	f := newFetcher(t, Limits{})
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "tool"), "x")
+	u := protocol.URI{Value: filepath.Join(dir, "tool"), OutputDir: filepath.Join(dir, "work/a")}
+	for range cap(f.slots) {
+		f.slots <- struct{}{}
+	}
+	provide := func(ctx context.Context, waits func()) error {
+		_, err := f.Provide(ctx, u, "", nil, func(text string) {
+			if strings.HasPrefix(text, "waiting to unpack file://") || strings.HasPrefix(text, "waiting to unpack /") {
+				waits()
+			}
+		})
+		return err
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := provide(ctx, cancel); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	leftNothing(t, f)
+	if err := provide(t.Context(), func() { <-f.slots }); err != nil {
+		t.Error(err)
+	}
+	want(t, filepath.Join(u.OutputDir, "tool"), "x")
+}
+
+// TestFaultDiskFull: where the downloads are, and where the content goes.
+func TestFaultDiskFull(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a small disk needs root")
+	}
+	small := t.TempDir()
+	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "size=512k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(small, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	s := serve(t, whole)
+	full, err := New(filepath.Join(small, "cache"), Limits{}, &unpack.Runner{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := protocol.URI{Value: s.URL + "/x", OutputDir: filepath.Join(small, "work/a")}
+	if _, err := full.Provide(t.Context(), u, "", nil, nil); err == nil || !strings.Contains(err.Error(), "no space left on device") {
+		t.Errorf("%v", err)
+	}
+	leftNothing(t, full)
+	f := newFetcher(t, Limits{})
+	if _, err := f.Provide(t.Context(), u, "", nil, nil); err == nil || !strings.Contains(err.Error(), "no space left on device") {
+		t.Errorf("%v", err)
+	}
+	leftNothing(t, f)
+	if e, err := os.ReadDir(filepath.Join(small, "work")); err != nil || len(e) != 0 {
+		t.Errorf("left: %v %v", e, err)
+	}
+}
+
+// TestFaultPowerCut: what was not yet on the disk for sure is unpacked again, what
+// was is left alone.
+func TestFaultPowerCut(t *testing.T) {
+	t.Parallel()
+	f := newFetcher(t, Limits{})
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "tool"), "content")
+	u := protocol.URI{Value: filepath.Join(dir, "tool"), OutputDir: filepath.Join(dir, "work/a")}
+	tool := filepath.Join(u.OutputDir, "tool")
+	provide := func(boot string) {
+		t.Helper()
+		f.boot = boot
+		if _, err := f.Provide(t.Context(), u, "", nil, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	provide("one")
+	put(t, tool, "")
+	provide("one")
+	want(t, tool, "")
+	provide("two")
+	want(t, tool, "content")
+	// Another daemon of the same boot knows it from the marker.
+	f.unsynced = map[unsynced]bool{}
+	provide("two")
+	f.Confirm()
+	if len(f.unsynced) != 0 {
+		t.Error("not confirmed")
+	}
+	put(t, tool, "edited")
+	provide("three")
+	want(t, tool, "edited")
+	if e, err := os.ReadDir(u.OutputDir); err != nil || len(e) != 2 {
+		t.Errorf("%v %v", e, err)
 	}
 }
