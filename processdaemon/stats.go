@@ -10,9 +10,8 @@ func (d *Daemon) Stats(id string) (protocol.Stats, error) {
 	if err != nil {
 		return protocol.Stats{}, err
 	}
-	// A group of its own, because the loop's may be told of a leader meanwhile.
 	s := t.status()
-	u, err := d.tree.Group(t.hashedID).Usage()
+	u, err := t.group.Usage()
 	if err != nil {
 		return protocol.Stats{}, fail(protocol.CodeInternal, "task %q: %v", id, err)
 	}

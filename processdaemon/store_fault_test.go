@@ -192,6 +192,7 @@ func TestFaultLostRecordWithoutGroups(t *testing.T) {
 	for _, id := range []string{"a", "b"} {
 		p.createAndStart(p.spec(id, "sleep 61 & exec sleep 60"))
 		p.await(id, running)
+		eventually(t, "both processes", func() bool { return len(processesIn(p.spec(id, "").WorkPath)) == 2 })
 	}
 	p.restartWith(func() {
 		if err := os.Truncate(filepath.Join(p.dir, "data/processd/tasks", shortHash("b")+".json"), 99); err != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,18 +31,29 @@ type Limits struct {
 
 // Group is one task's control group.
 type Group struct {
-	tree    *Tree
-	name    string
+	tree *Tree
+	name string
+
+	mu      sync.Mutex
 	leaders []procid.Identity
 }
 
 // Lead tells the group a process that was put into it, the first one first.
 // Only ModeSession needs it: there the group is what is in the sessions of
-// these processes. Not to be called while another method runs.
+// these processes.
 func (g *Group) Lead(id procid.Identity) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if !id.IsZero() && !slices.Contains(g.leaders, id) {
 		g.leaders = append(g.leaders, id)
 	}
+}
+
+// sessions are what the group is in ModeSession.
+func (g *Group) sessions() (sessions, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return sessionsOf(g.leaders)
 }
 
 func (g *Group) dir(h *hierarchy) string { return filepath.Join(h.mount, g.tree.base, g.name) }
@@ -190,7 +202,7 @@ func (g *Group) add(pid int, cloned bool) error {
 // are not among them.
 func (g *Group) Pids() ([]int, error) {
 	if g.tree.mode == ModeSession {
-		s, err := sessionsOf(g.leaders)
+		s, err := g.sessions()
 		if err != nil {
 			return nil, err
 		}
@@ -236,7 +248,7 @@ func readPids(path string) ([]int, error) {
 // Contains tells whether the process is in the group or below it.
 func (g *Group) Contains(pid int) (bool, error) {
 	if g.tree.mode == ModeSession {
-		s, err := sessionsOf(g.leaders)
+		s, err := g.sessions()
 		return err == nil && s.has(strconv.Itoa(pid)), err
 	}
 	// The process is asked and not the group, which may have thousands.
