@@ -1,6 +1,7 @@
 package api
 
 import (
+	"path/filepath"
 	"regexp"
 	"strings"
 )
@@ -50,10 +51,16 @@ func (c *checker) process(path string, p *Process, names map[string]bool, groupP
 	for _, f := range []struct{ key, value string }{
 		{"startCmd", p.StartCmd}, {"stopCmd", p.StopCmd}, {"checkCmd", p.CheckCmd},
 		{"restartCmd", p.RestartCmd}, {"reloadCmd", p.ReloadCmd}, {"killCmd", p.KillCmd},
-		{"procName", p.ProcName}, {"user", p.User}, {"procGroup", p.ProcGroup}, {"logPath", p.LogPath}, {"cfgPath", p.CfgPath},
+		{"procName", p.ProcName}, {"user", p.User}, {"procGroup", p.ProcGroup}, {"cfgPath", p.CfgPath},
 	} {
 		if c.text(joinPath(path, f.key), f.value) {
 			c.variables(joinPath(path, f.key), f.value, s)
+		}
+	}
+	if p.LogPath != "" {
+		c.processPath(joinPath(path, "logPath"), p.LogPath, s, true)
+		if _, err := filepath.Match(p.LogPath, ""); err != nil {
+			c.fail(joinPath(path, "logPath"), p.LogPath, "is no pattern: %v", err)
 		}
 	}
 	for _, f := range []struct{ key, value, why string }{

@@ -125,6 +125,8 @@ type ProcessTask struct {
 	RestartCmd              string       `json:"restartCmd,omitempty"`
 	ReloadCmd               string       `json:"reloadCmd,omitempty"`
 	KillCmd                 string       `json:"killCmd,omitempty"`
+	// LogPath is a file, a directory or a pattern of files that the process writes itself.
+	LogPath string `json:"logPath,omitempty"`
 	// NewPrivileges is allow, deny, or empty: denied unless the user is root.
 	NewPrivileges string `json:"newPrivileges,omitempty"`
 	// Umask is octal; empty is 022.

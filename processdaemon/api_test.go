@@ -48,7 +48,7 @@ func TestDescription(t *testing.T) {
 	}
 	for _, v := range []any{
 		protocol.Info{}, protocol.Keeper{}, protocol.About{}, protocol.Stats{}, protocol.Spec{}, protocol.Limits{}, protocol.Rlimit{}, protocol.URI{},
-		protocol.FetchRequest{}, protocol.FetchEvent{}, protocol.File{}, protocol.StopRequest{}, protocol.RestartRequest{},
+		protocol.FetchRequest{}, protocol.FetchEvent{}, protocol.File{}, protocol.LogFile{}, protocol.StopRequest{}, protocol.RestartRequest{},
 		protocol.Reload{}, protocol.ExecRequest{}, protocol.ExecEvent{}, protocol.ExecResult{}, protocol.SessionRequest{}, protocol.SignalRequest{}, protocol.Status{}, protocol.Exit{}, protocol.Error{},
 	} {
 		typ := reflect.TypeOf(v)

@@ -406,6 +406,14 @@ func validate(s *protocol.Spec) error {
 	if s.PidFile != "" && !filepath.IsAbs(s.PidFile) {
 		s.PidFile = filepath.Join(s.WorkPath, s.PidFile)
 	}
+	if s.LogPath != "" {
+		if !filepath.IsAbs(s.LogPath) {
+			s.LogPath = filepath.Join(s.WorkPath, s.LogPath)
+		}
+		if _, err := filepath.Match(s.LogPath, ""); err != nil {
+			add("logPath %q: %v", s.LogPath, err)
+		}
+	}
 	if _, _, err := cmdline.Split(s.StartCmd); err != nil {
 		add("startCmd %q: %v", s.StartCmd, err)
 	}

@@ -158,6 +158,9 @@ func (t *task) takeUp() {
 	default:
 	}
 	t.d.rotator.add(r.Spec.Sandbox)
+	if as, err := lookupAccount(r.Spec.User); err == nil {
+		t.d.rotator.addPlace(r.Spec.Sandbox, r.Spec.LogPath, as)
+	}
 	if !r.Main.IsZero() && r.Exit == nil {
 		t.watchMain()
 		if t.main != nil {

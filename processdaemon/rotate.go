@@ -48,6 +48,8 @@ type outputFile struct {
 	skip   int  // looks to leave out
 	flood  bool // it grew faster than it is looked at usually
 	ending bool // its task has ended: one more look
+	// place is set when it stands for all files of a logPath.
+	place *logPlace
 }
 
 const (
@@ -115,7 +117,7 @@ func (r *rotator) activate(f *outputFile) {
 func (r *rotator) last(sandbox string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, name := range outputs {
+	for _, name := range []string{"stdout", "stderr", placeName} {
 		if f := r.byPath[filepath.Join(sandbox, name)]; f != nil {
 			f.ending = true
 			r.activate(f)
@@ -127,7 +129,7 @@ func (r *rotator) last(sandbox string) {
 func (r *rotator) drop(sandbox string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, name := range outputs {
+	for _, name := range []string{"stdout", "stderr", placeName} {
 		path := filepath.Join(sandbox, name)
 		if f := r.byPath[path]; f != nil {
 			r.leave(f)
@@ -170,6 +172,11 @@ func (r *rotator) readAt(path string, from int64, buf []byte) (n int, next int64
 		return 0, from, err
 	}
 	defer f.Close()
+	return readOpen(f, size, cut, from, buf)
+}
+
+// readOpen is readAt for a file that is open, and of whose head cut bytes were cut off.
+func readOpen(f *os.File, size, cut, from int64, buf []byte) (n int, next int64, err error) {
 	if from < 0 {
 		from = max(0, size+from) + cut
 	}
@@ -264,9 +271,11 @@ func (r *rotator) look(f *outputFile) {
 		return
 	}
 	path := filepath.Join(f.dir, f.name)
-	size := sizeOf(path)
-	f.flood = size > 2*r.limit
-	if size > r.limit {
+	size := f.size(path)
+	if f.place != nil {
+		r.lookAtPlace(f)
+		size = f.size(path)
+	} else if f.flood = size > 2*r.limit; size > r.limit {
 		r.cutting.Lock()
 		cut, err := rotateFile(f.dir, f.name, r.limit, r.files)
 		r.mu.Lock()
@@ -298,7 +307,7 @@ func (r *rotator) look(f *outputFile) {
 		return
 	}
 	// What was written before the watch was there has not fired it.
-	if sizeOf(path) == size {
+	if f.size(path) == size {
 		delete(r.active, f)
 	}
 }
@@ -308,12 +317,23 @@ func (r *rotator) rest(f *outputFile, path string) bool {
 	if r.in == nil {
 		return false
 	}
-	wd, err := unix.InotifyAddWatch(int(r.in.Fd()), path, unix.IN_MODIFY|unix.IN_ONESHOT|unix.IN_DONT_FOLLOW)
+	mask := uint32(unix.IN_MODIFY | unix.IN_ONESHOT | unix.IN_DONT_FOLLOW)
+	if f.place != nil {
+		path, mask = f.place.watched(), unix.IN_MODIFY|unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONESHOT
+	}
+	wd, err := unix.InotifyAddWatch(int(r.in.Fd()), path, mask)
 	if err != nil {
 		return false
 	}
 	r.byWD[int32(wd)] = f
 	return true
+}
+
+func (f *outputFile) size(path string) int64 {
+	if f.place != nil {
+		return f.place.size()
+	}
+	return sizeOf(path)
 }
 
 // sizeOf returns the size of a regular file, and 0 for anything else.

@@ -39,6 +39,11 @@ func rotateFile(dir, name string, limit int64, keep int) (cut int64, err error) 
 		return 0, err
 	}
 	defer f.Close()
+	return rotateOpen(root, f, size, name, limit, keep)
+}
+
+// rotateOpen is rotateFile for a file that was opened and looked at.
+func rotateOpen(root *os.Root, f *os.File, size int64, name string, limit int64, keep int) (cut int64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
 		return 0, fmt.Errorf("file system of %s: %w", name, err)
@@ -48,13 +53,19 @@ func rotateFile(dir, name string, limit int64, keep int) (cut int64, err error) 
 	if !collapse {
 		head = size
 	}
+	// A process that does not append goes on at its old place after a cut, with nothing
+	// before it; that nothing is not copied.
+	first, err := unix.Seek(int(f.Fd()), 0, unix.SEEK_DATA)
+	if err != nil || first > head {
+		first = 0
+	}
 	var copyErr error
 	if keep > 0 {
-		if copyErr = copyHead(root, f, name, head, limit, keep); errors.Is(copyErr, unix.ENOSPC) || errors.Is(copyErr, unix.EDQUOT) {
+		if copyErr = copyHead(root, f, name, first, head, limit, keep); errors.Is(copyErr, unix.ENOSPC) || errors.Is(copyErr, unix.EDQUOT) {
 			for i := 1; i <= keep; i++ {
 				_ = root.Remove(piece(name, i)) // most are not there
 			}
-			copyErr = copyHead(root, f, name, head, limit, keep)
+			copyErr = copyHead(root, f, name, first, head, limit, keep)
 		}
 	}
 	if collapse {
@@ -95,11 +106,11 @@ func canCollapse(f *os.File, block int64) bool {
 
 func piece(name string, i int) string { return name + "." + strconv.Itoa(i) }
 
-// copyHead makes the first n bytes of f the pieces number 1 and, when they are many, 2
-// and so on.
-func copyHead(root *os.Root, f *os.File, name string, n, limit int64, keep int) error {
-	count := max(1, n/max(1, limit))
-	size, from := n/count, int64(0)
+// copyHead makes the bytes of f from first to n the pieces number 1 and, when they
+// are many, 2 and so on.
+func copyHead(root *os.Root, f *os.File, name string, first, n, limit int64, keep int) error {
+	count := max(1, (n-first)/max(1, limit))
+	size, from := (n-first)/count, first
 	if count > int64(keep) {
 		count, size, from = int64(keep), limit, n-int64(keep)*limit
 	}

@@ -82,7 +82,11 @@ func (d *Daemon) routes() map[string]http.HandlerFunc {
 		"POST /v1/tasks/{id}/upload":  d.serveUpload,
 		"GET /v1/tasks/{id}/tail":     d.serveTail,
 		"GET /v1/tasks/{id}/logs":     d.serveLogs,
-		"GET /v1/tasks/{id}/stats":    func(w http.ResponseWriter, r *http.Request) { s, err := d.Stats(r.PathValue("id")); answer(w, s, err) },
+		"GET /v1/tasks/{id}/logfiles": func(w http.ResponseWriter, r *http.Request) {
+			f, err := d.LogFiles(r.PathValue("id"))
+			answer(w, f, err)
+		},
+		"GET /v1/tasks/{id}/stats": func(w http.ResponseWriter, r *http.Request) { s, err := d.Stats(r.PathValue("id")); answer(w, s, err) },
 	}
 }
 

@@ -74,7 +74,7 @@ func (d *Daemon) serveLogs(w http.ResponseWriter, r *http.Request) {
 			began = true
 		}
 	}
-	err := d.Logs(r.Context(), r.PathValue("id"), stream, int64(n), follow, func(b []byte) error {
+	err := d.Logs(r.Context(), r.PathValue("id"), stream, q.Get("file"), int64(n), follow, func(b []byte) error {
 		begin()
 		_, err := w.Write(b)
 		return errors.Join(err, flush.Flush())

@@ -54,6 +54,7 @@ func (t *task) run(line, what, key string) (keeper.Entry, error) {
 	}
 	defer s.Stderr.Close()
 	t.d.rotator.add(spec.Sandbox)
+	t.d.rotator.addPlace(spec.Sandbox, spec.LogPath, as)
 	if t.rec.Notes, err = t.group.Create(groupLimits(&spec.Limits)); err != nil {
 		return keeper.Entry{}, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -12,25 +11,30 @@ import (
 	"tandem/processdaemon/protocol"
 )
 
-// Logs passes the output of a task to say: the last bytes of stdout or stderr, and
-// with follow what is written from then on, until nothing of the task runs.
-func (d *Daemon) Logs(ctx context.Context, id, stream string, bytes int64, follow bool, say func([]byte) error) error {
+// Logs passes the output of a task to say: the last bytes of stdout, stderr or, with
+// the stream log, of a file of its logPath (empty is the one written to last), and with follow what is
+// written from then on, until nothing of the task runs.
+func (d *Daemon) Logs(ctx context.Context, id, stream, file string, bytes int64, follow bool, say func([]byte) error) error {
 	t, err := d.task(id)
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(outputs, stream) {
-		return fail(protocol.CodeInvalid, "stream %q: want stdout or stderr", stream)
+	if !slices.Contains(outputs, stream) && stream != streamLog {
+		return fail(protocol.CodeInvalid, "stream %q: want stdout, stderr or log", stream)
+	}
+	readAt, err := t.reader(stream, file)
+	if err != nil {
+		return err
 	}
 	const pause = 100 * time.Millisecond
-	path, at, buf := filepath.Join(t.sandbox, stream), -max(1, bytes), make([]byte, 32<<10)
+	at, buf := -max(1, bytes), make([]byte, 32<<10)
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for {
 		// Asked before the last look, so that nothing is missed that was written before the end.
 		over := !follow || t.status().State == ended || t.status().State == deleted
 		for {
-			n, next, err := d.rotator.readAt(path, at, buf)
+			n, next, err := readAt(at, buf)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fail(protocol.CodeInternal, "output of task %q: %v", id, err)
 			}

@@ -59,7 +59,7 @@ func readConfig(path string, asked bool, f *pflag.FlagSet, from map[string]strin
 func setFlag(name string, value *yaml.Node, seen map[string]int, f *pflag.FlagSet, from map[string]string) error {
 	fl := f.Lookup(name)
 	switch {
-	case fl == nil || name == flagConfig || name == "help" || name == "version":
+	case fl == nil || !isKey(name):
 		return fmt.Errorf("unknown key%s", nearestKey(name, f))
 	case seen[name] != 0:
 		return fmt.Errorf("it is given twice, first in line %d", seen[name])
@@ -93,10 +93,19 @@ func wrongValue(fl *pflag.Flag, text string, err error) error {
 	return fmt.Errorf("%q is no %s: %w", text, fl.Value.Type(), err)
 }
 
+// isKey tells whether a flag is the daemon's, and not one of a command or of the
+// program's frame.
+func isKey(name string) bool {
+	var o options
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.flags(f)
+	return name != flagConfig && f.Lookup(name) != nil
+}
+
 func nearestKey(name string, f *pflag.FlagSet) string {
 	var known []string
 	f.VisitAll(func(fl *pflag.Flag) {
-		if fl.Name != flagConfig && fl.Name != "help" && fl.Name != "version" {
+		if isKey(fl.Name) {
 			known = append(known, fl.Name)
 		}
 	})
@@ -127,7 +136,7 @@ func configCommand(o *options, stdout io.Writer) *cobra.Command {
 func (o *options) print(f *pflag.FlagSet, w io.Writer) error {
 	doc := yaml.Node{Kind: yaml.MappingNode}
 	f.VisitAll(func(fl *pflag.Flag) {
-		if fl.Name == flagConfig || fl.Name == "help" || fl.Name == "version" {
+		if !isKey(fl.Name) {
 			return
 		}
 		origin := o.from[fl.Name]

@@ -101,6 +101,7 @@ Exit codes: 0 ended by a signal, 1 failure, 2 wrong flags.`,
 		Run: func(*cobra.Command, []string) { fmt.Fprintln(stdout, "tandem-processd", version.String()) },
 	})
 	cmd.CompletionOptions.DisableDefaultCmd = true
+	cmd.AddCommand(asking(&o, stdout)...)
 	o.flags(cmd.PersistentFlags())
 	return cmd
 }

@@ -16,7 +16,7 @@ func specOf(t *executor.Task, digests []string) *protocol.Spec {
 		ID: t.ID, Owner: t.Owner, Leased: true, Name: t.Spec.Name, User: p.User,
 		WorkPath: p.WorkPath, PidFile: p.PidFile, ProcName: p.ProcName, StartCmd: p.StartCmd, StopCmd: p.StopCmd,
 		KillCmd: p.KillCmd, ReloadCmd: p.ReloadCmd,
-		NewPrivileges: p.NewPrivileges, Umask: p.Umask, Nice: p.Nice, OOMScoreAdj: p.OOMScoreAdj,
+		LogPath: p.LogPath, NewPrivileges: p.NewPrivileges, Umask: p.Umask, Nice: p.Nice, OOMScoreAdj: p.OOMScoreAdj,
 		StartGrace: time.Duration(p.StartGracePeriodSeconds) * time.Second,
 		Env:        t.Env, Sandbox: t.Sandbox, URIs: urisOf(p),
 		Limits: limitsOf(t.Spec.Requests, t.Spec.Limits),

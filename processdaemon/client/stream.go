@@ -8,14 +8,26 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"tandem/processdaemon/protocol"
 )
 
+// LogFiles returns the files that a task's logPath names, the one written to last first.
+func (c *Client) LogFiles(ctx context.Context, id string) ([]protocol.LogFile, error) {
+	var out []protocol.LogFile
+	return out, c.call(ctx, callTimeout, http.MethodGet, taskPath(id, "/logfiles"), nil, &out)
+}
+
 // Logs copies output of a task to w: the last bytes of stdout or stderr, and with
-// follow what is written until nothing of the task runs or the context ends.
+// follow what is written until nothing of the task runs or the context ends. stream
+// may be log/NAME, too, for a file of logPath, or log for the one written to last.
 func (c *Client) Logs(ctx context.Context, id, stream string, bytes int, follow bool, w io.Writer) error {
+	stream, file, _ := strings.Cut(stream, "/")
 	q := url.Values{"stream": {stream}, "bytes": {strconv.Itoa(bytes)}, "follow": {strconv.FormatBool(follow)}}
+	if file != "" {
+		q.Set("file", file)
+	}
 	resp, err := c.send(ctx, http.MethodGet, taskPath(id, "/logs")+"?"+q.Encode(), nil)
 	if err != nil {
 		return err

@@ -11,7 +11,8 @@
 //	POST   /v1/tasks/{id}/restart    RestartRequest -> Status, without waiting
 //	POST   /v1/tasks/{id}/reload     Status, without waiting for the reload command
 //	GET    /v1/tasks/{id}/stats      Stats
-//	GET    /v1/tasks/{id}/logs?stream=S&bytes=N&follow=B  text
+//	GET    /v1/tasks/{id}/logs?stream=S&bytes=N&follow=B  text; with stream=log and file=F of logPath
+//	GET    /v1/tasks/{id}/logfiles   []LogFile
 //	PUT    /v1/tasks/{id}/files      []File, for a task that is ready
 //	POST   /v1/tasks/{id}/start      Status; ?wait=5s answers once the start is settled
 //	POST   /v1/tasks/{id}/stop       StopRequest -> Status, without waiting for the end
@@ -137,6 +138,9 @@ type Spec struct {
 	Env []string `json:"env,omitempty"`
 	// Sandbox is an absolute directory; its files stdout and stderr receive the output.
 	Sandbox string `json:"sandbox"`
+	// LogPath is where the process writes files of its own: a file, a directory, or a
+	// pattern in the last element (path/filepath, Match). A relative one is below WorkPath.
+	LogPath string `json:"logPath,omitempty"`
 	URIs    []URI  `json:"uris,omitempty"`
 	Limits  Limits `json:"limits"`
 	// NewPrivileges is NewPrivilegesDeny (no_new_privs, see prctl(2)), NewPrivilegesAllow,
@@ -222,6 +226,14 @@ type File struct {
 	// User owns the file; empty is the task's user.
 	User   string `json:"user,omitempty"`
 	Secret bool   `json:"secret,omitempty"`
+}
+
+// LogFile is a file that logPath names.
+type LogFile struct {
+	Name string `json:"name"`
+	// Size is in bytes.
+	Size     int64     `json:"size"`
+	Modified time.Time `json:"modified"`
 }
 
 // StopRequest asks for the end of a task.
