@@ -156,7 +156,7 @@ func (t *task) started(e keeper.Entry) {
 		t.watchCommand(r.StartKey, e.ID, evCommandOK, evCommandFailed, fmt.Sprintf("startCmd %q", r.Spec.StartCmd))
 		t.happen(message{ev: evCommandSpawned})
 	} else {
-		r.Main, r.MainKey, r.MainShell, r.StartedAt = e.ID, r.StartKey, e.Tag == tagShell, time.Now().UTC()
+		r.Main, r.MainKey, r.MainShell, r.StartedAt = e.ID, r.StartKey, e.Tag == tagShell, t.d.now()
 		t.watchMain()
 		t.happen(message{ev: evMainSpawned})
 	}

@@ -84,6 +84,7 @@ type Daemon struct {
 	rotator      *rotator
 	feed         feed
 	deletionTime time.Duration
+	clock        func() time.Time
 	// calm gives memory back once nothing has happened for a while; nil in a program of others.
 	calm *time.Timer
 	// troubles are what was damaged or cannot be used, for Info; New alone adds to them.
@@ -122,7 +123,7 @@ func New(opts Options) (*Daemon, error) {
 	if opts.Workspace, err = filepath.Abs(opts.Workspace); err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
-	d := &Daemon{opts: opts, log: opts.Log, tasks: map[string]*task{}, deletionTime: deletionTime}
+	d := &Daemon{opts: opts, log: opts.Log, tasks: map[string]*task{}, deletionTime: deletionTime, clock: time.Now}
 	if d.boot, err = procid.BootID(); err != nil {
 		return nil, err
 	}
@@ -337,7 +338,7 @@ func (d *Daemon) Create(spec protocol.Spec) (protocol.Status, error) {
 		spec.User = d.opts.DefaultUser
 	}
 	r := &record{
-		Format: recordFormat, Spec: spec, Hash: hash, State: preparing, Version: 1, BootID: d.boot, Created: time.Now().UTC(),
+		Format: recordFormat, Spec: spec, Hash: hash, State: preparing, Version: 1, BootID: d.boot, Created: d.now(),
 	}
 	if _, err := lookupAccount(spec.User); err == nil && len(spec.URIs) == 0 {
 		// Nothing to prepare, so a record less to write.

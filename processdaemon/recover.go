@@ -104,7 +104,7 @@ func afterReboot(r *record, boot string) {
 	if r.Pid == 0 {
 		r.Failure = fmt.Sprintf("process %q: the agent was rebooted before its start was complete", r.Spec.Name)
 	}
-	r.State, r.FinishedAt = ended, time.Now().UTC()
+	r.State, r.FinishedAt = ended, later(r.StartedAt, time.Now().UTC())
 }
 
 // endBeforeReboot takes over from the keeper's records how a process ended of

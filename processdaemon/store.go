@@ -218,6 +218,18 @@ func (s *store) quarantine(path string, why error) {
 	s.trouble("an unreadable record was set aside as "+to+"; its task, if any, is stopped", fmt.Errorf("%s: %w", path, why))
 }
 
+// now is the time of day, for people alone: the clock may be set at any moment, so no
+// decision rests on it.
+func (d *Daemon) now() time.Time { return d.clock().UTC() }
+
+// later returns the second time, or the first when the clock was set back in between.
+func later(first, second time.Time) time.Time {
+	if second.Before(first) {
+		return first
+	}
+	return second
+}
+
 // bootNow is the time since boot, suspension included.
 func bootNow() int64 {
 	var ts unix.Timespec

@@ -283,14 +283,14 @@ func (t *task) note(from, next protocol.State, m message) bool {
 	case evAlive, evMainSpawned:
 		r.Pid = r.Main.Pid
 		if r.StartedAt.IsZero() {
-			r.StartedAt = time.Now().UTC()
+			r.StartedAt = t.d.now()
 		}
 	case evMainExited:
 		if m.who != r.Main {
 			return false
 		}
 		exit := m.exit
-		r.Exit, r.FinishedAt = &exit, time.Now().UTC()
+		r.Exit, r.FinishedAt = &exit, later(r.StartedAt, t.d.now())
 		if from == settling {
 			r.Failure = fmt.Sprintf("process %q: it ended within startGracePeriod (%v): %s", r.Spec.Name, r.Spec.StartGrace, describeExit(exit))
 		}
@@ -305,7 +305,7 @@ func (t *task) note(from, next protocol.State, m message) bool {
 		t.beginAgain(now)
 	case evEmpty:
 		if r.FinishedAt.IsZero() {
-			r.FinishedAt = time.Now().UTC()
+			r.FinishedAt = later(r.StartedAt, t.d.now())
 		}
 	default:
 		// The others bring nothing.
@@ -317,7 +317,7 @@ func (t *task) note(from, next protocol.State, m message) bool {
 		r.KillAgainAt = now + int64(killAgain)
 	}
 	if next == ended && r.FinishedAt.IsZero() {
-		r.FinishedAt = time.Now().UTC()
+		r.FinishedAt = later(r.StartedAt, t.d.now())
 	}
 	return true
 }
