@@ -52,8 +52,8 @@ func clean(ctx context.Context, c *engine.Client, rec journal.Record) error {
 	}
 	byName, err := find(ctx, c, data.Name, rec.Owner, rec.ID)
 	var foreign *foreignError
-	// Somebody else's is not what the record means.
-	if err != nil && !errors.As(err, &foreign) {
+	taken := errors.As(err, &foreign) // by somebody else: not what the record means
+	if err != nil && !taken {
 		return err
 	}
 	if byName != nil {
@@ -78,7 +78,7 @@ func clean(ctx context.Context, c *engine.Client, rec journal.Record) error {
 	if removed && fence != "" {
 		return remove(ctx, c, fence)
 	}
-	if taken := foreign != nil; removed || taken {
+	if removed || taken {
 		// Nobody makes the same one twice, nor one of a name that somebody else has.
 		return nil
 	}
