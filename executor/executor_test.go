@@ -297,6 +297,12 @@ func TestEveryUpdateCarriesNetworkAndReport(t *testing.T) {
 		if last.ExitCode == nil || *last.ExitCode != 0 || last.Pid != 42 || last.StartedAt.IsZero() || last.FinishedAt.IsZero() {
 			t.Errorf("terminal report %+v lacks exit code, pid or times", last)
 		}
+		if p := last.Ports[0]; p.Name != "http" || p.HostPort != 61999 || p.ContainerPort != 80 || p.Protocol != "tcp" {
+			t.Errorf("ports of the report %+v", last.Ports)
+		}
+		if last.ImageDigest != "sha256:d19e57" || last.ContainerID != "c0ffee" || len(last.IPs) != 1 || last.IPs[0] != "172.17.0.5" || last.Sandbox == "" {
+			t.Errorf("terminal report %+v lacks digest, container, address or sandbox", last)
+		}
 	})
 }
 

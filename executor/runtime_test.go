@@ -107,7 +107,7 @@ func (r *scripted) Start(ctx context.Context, id string) (Started, error) {
 			return Started{}, err
 		}
 	}
-	return Started{Pid: 42, IPs: r.ips, At: time.Now()}, ctx.Err()
+	return Started{Pid: 42, IPs: r.ips, At: time.Now(), ContainerID: "c0ffee", ImageDigest: "sha256:d19e57"}, ctx.Err()
 }
 
 func (r *scripted) Wait(ctx context.Context, id string) (Exit, error) {

@@ -28,6 +28,14 @@ func box(name, mode, line string) *api.TaskSpec {
 	}
 }
 
+func phaseNames(phases []api.TaskPhase) string {
+	var names []string
+	for _, p := range phases {
+		names = append(names, p.Name)
+	}
+	return strings.Join(names, " ")
+}
+
 // containersOf returns the ids of a taskgroup's containers, running or not.
 func containersOf(t *testing.T, group string) []string {
 	t.Helper()
@@ -50,6 +58,8 @@ func TestExecutorRunsContainersToTheirEnds(t *testing.T) {
 	c.waitState(g, "good", mesos.TASK_FINISHED)
 	if r := c.report(g, "good"); r.ExitCode == nil || *r.ExitCode != 0 {
 		t.Errorf("report %+v", r)
+	} else if names := phaseNames(r.Phases); !strings.HasPrefix(r.ImageDigest, "sha256:") || names != "staged preparing prepared creating created starting running stopping removing" {
+		t.Errorf("digest %q, phases %s", r.ImageDigest, names)
 	}
 	if s := c.waitState(g, "long", mesos.TASK_RUNNING); s.GetContainerStatus() == nil {
 		t.Error("no container_status")
