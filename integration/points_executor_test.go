@@ -28,7 +28,7 @@ func TestFaultPointsOfExecutor(t *testing.T) {
 		c.waitState(bystander, name, mesos.TASK_RUNNING)
 		pids[name] = c.report(bystander, name).Pid
 	}
-	for _, path := range []faultPath{pathContainer("BRIDGE"), pathContainer("HOST"), pathFiles, pathForeground, pathPidFile, pathMixed, pathChecked} {
+	for _, path := range []faultPath{pathContainer("BRIDGE"), pathContainer("HOST"), pathFiles, pathForeground, pathPidFile, pathMixed, pathNetwork, pathChecked} {
 		c.executorAtEveryPoint(path)
 	}
 	for name, pid := range pids {

@@ -64,6 +64,12 @@ var (
 	pathMixed = faultPath{"mixed taskgroup", func(c *cluster) []*api.TaskSpec {
 		return []*api.TaskSpec{ownProc(c, "process", staysLine), box("container", "BRIDGE", stayBox)}
 	}}
+	// pathNetwork has a sandbox, which containers and a process share, and a sidecar.
+	pathNetwork = faultPath{"mixed taskgroup in one network", func(c *cluster) []*api.TaskSpec {
+		specs := append(pathMixed.tasks(c), box("sidecar", "BRIDGE", stayBox))
+		specs[0].Network.Mode, specs[2].Lifecycle = "BRIDGE", api.LifecycleSidecar
+		return specs
+	}}
 )
 
 func pathContainer(mode string) faultPath {
