@@ -343,6 +343,34 @@ func TestMessages(t *testing.T) {
 	}
 }
 
+// TestProgressOfALongFetch: how much of how much reaches whoever waits for the task.
+func TestProgressOfALongFetch(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	r := h.runtime("group")
+	half, told := make([]byte, 1_000_000), make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "2000000")
+		w.Write(half)
+		w.(http.Flusher).Flush()
+		<-told
+		w.Write(half)
+	}))
+	t.Cleanup(srv.Close)
+	task := h.task(r, "long", "true")
+	task.Spec.Process.URIs = []api.ProcessURI{{Value: srv.URL + "/x?token=geheim"}}
+	tell := sync.OnceFunc(func() { close(told) })
+	err := r.Prepare(t.Context(), task, func(text string) {
+		if strings.HasPrefix(text, "fetching "+srv.URL+"/x: ") && strings.HasSuffix(text, " of 2.0 MB") {
+			tell()
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	tell()
+}
+
 func TestArchiveAndFiles(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

@@ -174,6 +174,8 @@ type source struct {
 	file string
 	// user and password are sent to the server only.
 	user, password string
+	// userInfo says that the address itself named a user.
+	userInfo bool
 	// shown is how the URI may appear in messages.
 	shown string
 	// base is the last element of the path.
@@ -214,6 +216,7 @@ func parse(u protocol.URI) (*source, error) {
 	if s.base == "/" || s.base == "." || s.base == ".." {
 		return nil, fmt.Errorf("uri %q: no file name", s.shown)
 	}
+	s.userInfo = p.User != nil
 	if p.User != nil && s.user == "" {
 		s.user = p.User.Username()
 		s.password, _ = p.User.Password()

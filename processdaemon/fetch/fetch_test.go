@@ -270,3 +270,37 @@ func TestHTTPFailuresNameTheThingAndHideSecrets(t *testing.T) {
 		t.Errorf("left in the cache: %v", e)
 	}
 }
+
+// FuzzSeal: whatever a URI is, what is kept of it and what is said about it holds
+// nothing secret, and it stays a URI.
+func FuzzSeal(f *testing.F) {
+	for _, v := range []string{"http://h/a", "https://u:geheim@h:80/a/b.tar?t=geheim#sha256=" + strings.Repeat("ab", 32), "file:///a?geheim", "/a", "http://h/%zz?geheim", "http://geheim@h/x"} {
+		f.Add(v, "", "")
+		f.Add(v, "me", "geheim")
+		f.Add(v, "", "geheim")
+	}
+	f.Fuzz(func(t *testing.T, value, user, password string) {
+		u := protocol.URI{Value: value, User: user, Password: password, OutputDir: "/x"}
+		s, err := parse(u)
+		if err != nil {
+			return
+		}
+		sealed, place := Seal(u)
+		if sealed.Password != "" || place != "" && place != s.place() {
+			t.Errorf("%+v, place %q", sealed, place)
+		}
+		if s.url == nil || place == "" {
+			if s.url != nil && (s.userInfo || s.url.RawQuery != "" || password != "") {
+				t.Errorf("not sealed: %+v", sealed)
+			}
+			return
+		}
+		again, err := parse(sealed)
+		if err != nil {
+			t.Fatalf("%+v: %v", sealed, err)
+		}
+		if again.url.RawQuery != "" || again.password != "" || strings.Contains(s.shown, "?") || again.shown != s.shown || again.base != s.base || fmt.Sprint(again.want) != fmt.Sprint(s.want) {
+			t.Errorf("%+v became %+v", s, again)
+		}
+	})
+}

@@ -83,10 +83,11 @@ func Seal(u protocol.URI) (protocol.URI, string) {
 	if len(s.want) > 0 {
 		shown += "#" + s.want[0].algorithm + "=" + s.want[0].sum
 	}
-	if s.password == "" && s.url.RawQuery == "" {
+	if !s.userInfo && u.Password == "" && s.url.RawQuery == "" {
 		return u, ""
 	}
-	u.Value, u.User, u.Password = shown, s.user, ""
+	// A user in the address may be a token.
+	u.Value, u.Password = shown, ""
 	return u, s.place()
 }
 
