@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"time"
 
 	"tandem/executor"
@@ -42,6 +43,9 @@ func (r *Runtime) Create(ctx context.Context, et *executor.Task) error {
 		return fmt.Errorf("task %q was stopped before it was created", et.ID)
 	}
 	if err := r.record(ctx, t, c); err != nil {
+		if noRoom(err) {
+			return fmt.Errorf("the data directory of this agent is full: %w; free some of its disk", err)
+		}
 		return err
 	}
 	if err := failpoint.Inject("container/recorded"); err != nil {
@@ -156,6 +160,9 @@ func (r *Runtime) refused(t *task, err error) error {
 	if derr != nil {
 		r.log.Warn("record of a container that was never made stays", "task", t.id, "err", derr)
 	}
+	if noRoom(err) {
+		return t.full(err)
+	}
 	var e *engine.Error
 	if errors.As(err, &e) && t.network != "" && strings.Contains(strings.ToLower(e.Message), "network") {
 		return t.networkRefused(err)
@@ -164,4 +171,15 @@ func (r *Runtime) refused(t *task, err error) error {
 		return fmt.Errorf("image %q is not on this agent (%s); pull it, or set imagePullPolicy to IfNotPresent or Always: %w", t.image, e.Message, err)
 	}
 	return fmt.Errorf("task %q: %w", t.id, err)
+}
+
+// noRoom tells whether a disk is full. Engines have it in the text only.
+func noRoom(err error) bool {
+	var e *engine.Error
+	return errors.Is(err, syscall.ENOSPC) || errors.As(err, &e) && strings.Contains(strings.ToLower(e.Message), "no space left on device")
+}
+
+// full is for an engine whose disk is.
+func (t *task) full(err error) error {
+	return fmt.Errorf("task %q: there is no room on the disk of the Docker Engine for a container of image %q; free some, for example with docker system prune: %w", t.id, t.image, err)
 }

@@ -66,6 +66,9 @@ func (r *Runtime) Prepare(ctx context.Context, t *executor.Task, progress func(s
 			if ctx.Err() != nil {
 				return fmt.Errorf("pull of image %q: %w", c.Image, ctx.Err())
 			}
+			if noRoom(err) {
+				return fmt.Errorf("image %q cannot be pulled: there is no room on the disk of the Docker Engine; free some, for example with docker image prune: %w", c.Image, scrub(err, c.RegistryPass))
+			}
 			return fmt.Errorf("image %q cannot be pulled (imagePullPolicy %s): %w; check the name, the registry and imagePullUser and imagePullPasswd, or load it with docker load", c.Image, policy, scrub(err, c.RegistryPass))
 		}
 	}

@@ -216,6 +216,8 @@ func (r *Runtime) startRefused(t *task, err error) error {
 	}
 	text := strings.ToLower(e.Message)
 	switch {
+	case noRoom(err):
+		return t.full(err)
 	case t.network != "" && strings.Contains(text, "not found") && strings.Contains(text, "network"),
 		t.address != "" && !strings.Contains(text, "port"):
 		return t.networkRefused(err)
