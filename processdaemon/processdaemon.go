@@ -57,6 +57,8 @@ type Options struct {
 	DefaultUser string
 	// StartTimeout bounds a start command with a pid file; 0 is five minutes.
 	StartTimeout time.Duration
+	// PrepareTimeout bounds the preparation of a task, fetching and unpacking; 0 is an hour.
+	PrepareTimeout time.Duration
 	// ReapInterval is the pause between two looks for dead owners; 0 is 500 ms.
 	ReapInterval time.Duration
 	// Cleaners undo abandoned intents of other kinds than "process".
@@ -109,6 +111,9 @@ func New(opts Options) (*Daemon, error) {
 	}
 	if opts.StartTimeout <= 0 {
 		opts.StartTimeout = 5 * time.Minute
+	}
+	if opts.PrepareTimeout <= 0 {
+		opts.PrepareTimeout = time.Hour
 	}
 	if opts.ReapInterval <= 0 {
 		opts.ReapInterval = 500 * time.Millisecond
@@ -339,6 +344,7 @@ func (d *Daemon) Create(spec protocol.Spec) (protocol.Status, error) {
 	}
 	r := &record{
 		Format: recordFormat, Spec: spec, Hash: hash, State: preparing, Version: 1, BootID: d.boot, Created: d.now(),
+		PrepareBy: bootNow() + int64(d.opts.PrepareTimeout),
 	}
 	if _, err := lookupAccount(spec.User); err == nil && len(spec.URIs) == 0 {
 		// Nothing to prepare, so a record less to write.

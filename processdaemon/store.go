@@ -70,6 +70,7 @@ type record struct {
 	// Files are those put in place, to be removed at the end; secrets are among them.
 	Files []string `json:"files,omitempty"`
 
+	PrepareBy   int64 `json:"prepareBy,omitempty"`
 	StartBy     int64 `json:"startBy,omitempty"`
 	AliveBy     int64 `json:"aliveBy,omitempty"`
 	TermAt      int64 `json:"termAt,omitempty"`
@@ -80,6 +81,8 @@ type record struct {
 // deadline returns the deadline that holds in the record's state, or 0.
 func (r *record) deadline() int64 {
 	switch deadlineOf[r.State] {
+	case "prepareBy":
+		return r.PrepareBy
 	case "startBy":
 		return r.StartBy
 	case "aliveBy":

@@ -98,6 +98,7 @@ var table = map[protocol.State]map[event]cell{
 		evStopByCommand: to(ended, actCancelPrepare),
 		evStop:          to(ended, actCancelPrepare),
 		evKill:          to(ended, actCancelPrepare),
+		evDeadline:      to(ended, actCancelPrepare),
 		evDelete:        to(deleted, actRemove),
 	},
 	ready: {
@@ -194,9 +195,10 @@ func lookup(s protocol.State, e event) cell {
 	return c
 }
 
-// deadlineOf names the recorded deadline that holds in a state; the states
-// that are not here have none.
+// deadlineOf names the recorded deadline that holds in a state. Those that are not here
+// wait for their owner, whose lease is their end.
 var deadlineOf = map[protocol.State]string{
+	preparing:   "prepareBy",
 	starting:    "startBy",
 	settling:    "aliveBy",
 	stopping:    "termAt",

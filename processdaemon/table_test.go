@@ -14,7 +14,7 @@ import (
 // state, each for a reason that was thought about.
 var ignoredCells = map[protocol.State][]event{
 	// Nothing runs yet, so nothing of a process can happen.
-	preparing: {evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive, evMainExited, evStopCmdOK, evStopCmdFailed, evDeadline, evEmpty, evEmptyAgain},
+	preparing: {evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive, evMainExited, evStopCmdOK, evStopCmdFailed, evEmpty, evEmptyAgain},
 	ready:     {evPrepared, evPrepareFailed, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive, evMainExited, evStopCmdOK, evStopCmdFailed, evDeadline, evEmpty, evEmptyAgain},
 	// The main process is watched once it is running.
 	starting: {evPrepared, evPrepareFailed, evStart, evAlive, evNotAlive, evMainExited, evStopCmdOK, evStopCmdFailed, evEmpty, evEmptyAgain},
@@ -99,8 +99,31 @@ func TestEveryStateEnds(t *testing.T) {
 		}
 	}
 	for _, s := range states {
-		if r := (&record{State: s, StartBy: 1, AliveBy: 1, TermAt: 1, KillAt: 1, KillAgainAt: 1}); (r.deadline() != 0) != (deadlineOf[s] != "") {
+		if r := (&record{State: s, PrepareBy: 1, StartBy: 1, AliveBy: 1, TermAt: 1, KillAt: 1, KillAgainAt: 1}); (r.deadline() != 0) != (deadlineOf[s] != "") {
 			t.Errorf("%s: deadline %d, table %q", s, r.deadline(), deadlineOf[s])
+		}
+	}
+}
+
+// TestStopIsLegalInEveryState: no state refuses to be stopped, and every state from which
+// it has an effect has a deadline on its way down, or needs none.
+func TestStopIsLegalInEveryState(t *testing.T) {
+	t.Parallel()
+	for _, s := range states {
+		for _, e := range []event{evStop, evStopByCommand, evKill} {
+			c := lookup(s, e)
+			if c.refuse != "" {
+				t.Errorf("%s × %s: refused: %s", s, e, c.refuse)
+			}
+			if !c.ignore && c.next != ended && deadlineOf[c.next] == "" {
+				t.Errorf("%s × %s: %s has no deadline", s, e, c.next)
+			}
+		}
+	}
+	for _, s := range states {
+		waitsForOwner := s == ready || s == running || s == ended || s == deleted
+		if waitsForOwner == (deadlineOf[s] != "") {
+			t.Errorf("%s: deadline %q", s, deadlineOf[s])
 		}
 	}
 }

@@ -297,6 +297,9 @@ func (t *task) note(from, next protocol.State, m message) bool {
 	case evStop, evStopByCommand, evKill:
 		t.noteStop(m, now)
 	case evDeadline:
+		if from == preparing {
+			r.Failure = fmt.Sprintf("process %q: what its uris name was not fetched and unpacked within %v; look at their server, or raise --prepare-timeout of tandem-processd", r.Spec.Name, t.d.opts.PrepareTimeout)
+		}
 		if from == starting {
 			r.Failure = fmt.Sprintf("process %q: startCmd %q did not end within %v; a start command with a pidFile must put the process into the background and exit, without pidFile it stays in the foreground",
 				r.Spec.Name, r.Spec.StartCmd, t.d.opts.StartTimeout)

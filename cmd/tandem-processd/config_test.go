@@ -99,7 +99,7 @@ func TestConfigErrors(t *testing.T) {
 		"a: b\n---\nc: d":               "more than one document",
 		"\tx":                           "processd.yaml: yaml:",
 		"output-files: -1":              "want 0 or more",
-		"start-timeout: 0s":             "--start-timeout: want more than 0s",
+		"start-timeout: 0s":             "--start-timeout, --prepare-timeout: want more than 0s",
 		"log-level: x\nkill-grace: -1s": "--kill-grace: want 0s or more",
 	} {
 		if _, _, err := settled(t, file); err == nil || !strings.Contains(err.Error(), want) {

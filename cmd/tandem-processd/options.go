@@ -20,7 +20,7 @@ type options struct {
 	config                                                     string
 	dataDir, socket, workspace, group, dockerHost, defaultUser string
 	killOnExit                                                 bool
-	killGrace, startTimeout                                    time.Duration
+	killGrace, startTimeout, prepareTimeout                    time.Duration
 	logLevel                                                   string
 	outputMB, outputFiles                                      int
 
@@ -49,6 +49,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.defaultUser, "default-user", "", "account that processes run as which name none (default the daemon's own)")
 	f.StringVar(&o.dockerHost, "docker-host", "", "the Docker Engine from which containers of dead executors are removed, as unix:///path (DOCKER_HOST)")
 	f.DurationVar(&o.startTimeout, "start-timeout", 5*time.Minute, "time that a start command with a pid file may take")
+	f.DurationVar(&o.prepareTimeout, "prepare-timeout", time.Hour, "time that fetching and unpacking for a task may take")
 	f.BoolVar(&o.killOnExit, "kill-on-exit", false, "stop all processes before ending")
 	f.DurationVar(&o.killGrace, "kill-grace", 3*time.Second, "with --kill-on-exit: time from SIGTERM to SIGKILL")
 	f.IntVar(&o.outputMB, "output-max-mb", 64, "MiB at which stdout and stderr of a process are rotated; 0 never rotates")
@@ -91,8 +92,8 @@ func (o *options) check() error {
 	if o.outputMB < 0 || o.outputFiles < 0 {
 		errs = append(errs, errors.New("--output-max-mb and --output-files: want 0 or more"))
 	}
-	if o.killGrace < 0 || o.startTimeout <= 0 {
-		errs = append(errs, errors.New("--kill-grace: want 0s or more; --start-timeout: want more than 0s"))
+	if o.killGrace < 0 || o.startTimeout <= 0 || o.prepareTimeout <= 0 {
+		errs = append(errs, errors.New("--kill-grace: want 0s or more; --start-timeout, --prepare-timeout: want more than 0s"))
 	}
 	if o.dataDir == "" {
 		errs = append(errs, errors.New("--data-dir: want a directory"))
