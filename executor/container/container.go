@@ -96,6 +96,8 @@ type Runtime struct {
 	// uploads is held while a file is put into a container.
 	uploads sync.Mutex
 
+	sharing sync.Once // the goroutine that keeps containers off others' CPUs
+
 	mu    sync.Mutex
 	tasks map[string]*task
 	// images are those of prepared tasks.
@@ -127,6 +129,9 @@ type task struct {
 	cpus int
 
 	// Guarded by Runtime.mu.
+
+	// cpuset is where one that shares CPUs was told to run; empty is anywhere.
+	cpuset string
 
 	// busy is open while Create, Start or Remove is at work.
 	busy chan struct{}

@@ -20,26 +20,30 @@ import (
 // them holds the lock for one write to the disk.
 const cpusetPatience = 30 * time.Second
 
+// cpusetLock is the name of their lock, whose time tells of the latest change.
+const cpusetLock = "cpuset"
+
 // record writes the task's journal record. A container that wants CPUs for
 // itself gets them here: its lease is part of the record, so that it is as
 // durable and ends when the container is known to be gone, by whoever removes it.
 func (r *Runtime) record(ctx context.Context, t *task, c *compiled) error {
 	rec := Record{Name: t.name, Image: t.image, Files: t.files}
 	if c.cpus == 0 {
+		if set, leased := r.sharedCPUs(); leased {
+			c.spec.HostConfig.CpusetCpus = set
+		}
 		return r.opt.Journal.Put(Kind, t.id, rec)
 	}
 	ctx, cancel := context.WithTimeout(ctx, cpusetPatience)
 	defer cancel()
-	return r.opt.Journal.Exclusive(ctx, "cpuset", func(time.Time) error {
+	return r.opt.Journal.Exclusive(ctx, cpusetLock, func(time.Time) error {
 		all, err := r.opt.Journal.All()
 		if err != nil {
 			return err
 		}
-		usable := r.opt.CPUs
-		if usable == nil {
-			if usable, err = usableCPUs(); err != nil {
-				return err
-			}
+		usable, err := r.usable()
+		if err != nil {
+			return err
 		}
 		boot, err := procid.BootID()
 		if err != nil {
@@ -71,6 +75,14 @@ func freeCPUs(usable []int, all []journal.Record, boot, owner, taskID string) []
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(usable), func(cpu int) bool { return leased[cpu] })
+}
+
+// usable are the CPUs that containers may run on.
+func (r *Runtime) usable() ([]int, error) {
+	if r.opt.CPUs != nil {
+		return r.opt.CPUs, nil
+	}
+	return usableCPUs()
 }
 
 // usableCPUs are those that the executor itself may run on, see sched_getaffinity(2).

@@ -145,6 +145,7 @@ func (r *Runtime) begin(t *task, b beginning) *run {
 	n.stopCopying, n.stopFollowing = stopCopying, stopFollowing
 	r.wg.Go(func() { r.copyOutput(copying, following, out, b.id, n, b.attached) })
 	r.wg.Go(func() { r.watch(t, b.id, n) })
+	r.sharing.Do(func() { r.wg.Go(r.share) })
 	return n
 }
 

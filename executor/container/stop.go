@@ -245,6 +245,10 @@ func (r *Runtime) Remove(ctx context.Context, taskID string) error {
 		if err := r.opt.Journal.Delete(Kind, taskID); err != nil {
 			return err
 		}
+		if t.cpus > 0 {
+			// For those who share to see; should it fail, they see it later.
+			_ = r.opt.Journal.Exclusive(ctx, cpusetLock, func(time.Time) error { return nil })
+		}
 	}
 	r.mu.Lock()
 	delete(r.tasks, taskID)

@@ -59,3 +59,14 @@ func (j *Journal) Exclusive(ctx context.Context, name string, fn func(last time.
 	_, _ = lock.WriteAt(fmt.Appendf(nil, "%-40s\n", time.Now().Format(time.RFC3339Nano)), 0)
 	return nil
 }
+
+// LastExclusive is when the last Exclusive of this name succeeded; zero when there
+// was none, or when that is not known. It takes no lock.
+func (o *Owner) LastExclusive(name string) time.Time {
+	text, err := os.ReadFile(filepath.Join(o.j.dir, "locks", encode(name)))
+	if err != nil {
+		return time.Time{}
+	}
+	last, _ := time.Parse(time.RFC3339Nano, strings.TrimSpace(string(text))) // half of one is none
+	return last
+}

@@ -50,11 +50,12 @@ type HostConfig struct {
 
 // Resources are what Update can change.
 type Resources struct {
-	CPUShares  int64 `json:"CpuShares,omitempty"`
-	CPUPeriod  int64 `json:"CpuPeriod,omitempty"`
-	CPUQuota   int64 `json:"CpuQuota,omitempty"`
-	Memory     int64 `json:",omitempty"`
-	MemorySwap int64 `json:",omitempty"`
+	CpusetCpus string `json:",omitempty"`
+	CPUShares  int64  `json:"CpuShares,omitempty"`
+	CPUPeriod  int64  `json:"CpuPeriod,omitempty"`
+	CPUQuota   int64  `json:"CpuQuota,omitempty"`
+	Memory     int64  `json:",omitempty"`
+	MemorySwap int64  `json:",omitempty"`
 }
 
 // Mount is a bind mount.
