@@ -72,7 +72,7 @@ func TestP2UserWithItsGroups(t *testing.T) {
 	}
 	p := newProc(t)
 	p.start("")
-	s := p.spec("a", `grep -E "^(Uid|Gid|Groups|CapEff):" /proc/self/status; ls /proc/self/fd | wc -l; ulimit -n; ulimit -c; id -un`)
+	s := p.spec("a", `grep -E "^(Uid|Gid|Groups|CapInh|CapPrm|CapEff|CapAmb|NoNewPrivs):" /proc/self/status; ls /proc/self/fd | wc -l; ulimit -n; ulimit -c; id -un`)
 	s.User = "nobody"
 	p.createAndStart(s)
 	if st := p.await("a", ended); st.Failure != "" {
@@ -84,7 +84,7 @@ func TestP2UserWithItsGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	// ls has 0, 1, 2 and the directory it reads.
-	if text != "Uid: 65534 65534 65534 65534 Gid: 65534 65534 65534 65534 Groups: 65534 CapEff: 0000000000000000 4 "+strconv.FormatUint(min(65536, files.Max), 10)+" 0 nobody" {
+	if text != "Uid: 65534 65534 65534 65534 Gid: 65534 65534 65534 65534 Groups: 65534 CapInh: 0000000000000000 CapPrm: 0000000000000000 CapEff: 0000000000000000 CapAmb: 0000000000000000 NoNewPrivs: 1 4 "+strconv.FormatUint(min(65536, files.Max), 10)+" 0 nobody" {
 		t.Errorf("%s", text)
 	}
 	s = p.spec("b", "true")
@@ -92,6 +92,41 @@ func TestP2UserWithItsGroups(t *testing.T) {
 	p.must("create", func(ctx context.Context) error { _, err := p.c.Create(ctx, s); return err })
 	if st := p.await("b", ended); !strings.Contains(st.Failure, `user "no-such-user": not known on this agent`) {
 		t.Errorf("%+v", st)
+	}
+}
+
+// TestP2NobodyIsRootUnasked: with a default user a task that names none is not root,
+// and neither are its files; one that asks for root is.
+func TestP2NobodyIsRootUnasked(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("needs root to become another user")
+	}
+	d := newDaemon(t, func(o *Options) { o.DefaultUser = "nobody" })
+	for id, user := range map[string]string{"nobody": "", "root": "root"} {
+		s := spec(d, id, "id -un; touch mine; stat -c %U mine conf")
+		s.User = user
+		create(t, d, s)
+		if err := d.PutFiles(id, []protocol.File{{Path: "conf", Mode: 0o600}}); err != nil {
+			t.Fatal(err)
+		}
+		// The directory is made for whom the task runs as.
+		if err := os.RemoveAll(s.WorkPath); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Start(id); err != nil {
+			t.Fatal(err)
+		}
+		st := awaitState(t, d, id, ended)
+		if got := strings.Fields(read(t, filepath.Join(s.Sandbox, "stdout"))); len(got) < 2 || got[0] != id || got[1] != id {
+			t.Errorf("%v %+v", got, st)
+		}
+		// The same request again, also under another default, is the same task.
+		d.opts.DefaultUser = "daemon"
+		if _, err := d.Create(s); err != nil {
+			t.Error(err)
+		}
+		d.opts.DefaultUser = "nobody"
 	}
 }
 
@@ -169,7 +204,52 @@ func TestP6UnknownIsGone(t *testing.T) {
 	}
 }
 
-// P7, processes that outlive their executor for ever: TestFaultDeadOwnerIsReaped.
+// TestP7NothingOutlivesItsExecutor: as long as its owner holds its lease a task is not
+// touched, and once that is gone it is stopped and forgotten. TestFaultDeadOwnerIsReaped kills the owner.
+func TestP7NothingOutlivesItsExecutor(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	owner, err := d.journal.Own("executor-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for id, name := range map[string]string{"mine": "executor-1", "not-leased": "executor-2"} {
+		s := spec(d, id, "sleep 60")
+		s.Owner, s.Leased = name, name == "executor-1"
+		if s.Leased {
+			if err := owner.Put("process", id, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pids = append(pids, run(t, d, s).Pid)
+	}
+	// The reaper looks at another owner's lease many times meanwhile.
+	other, err := d.journal.Own("executor-3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Put("process", "gone", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the reaper has looked", func() bool {
+		owned, err := d.journal.Left("executor-3")
+		return err == nil && len(owned) == 0
+	})
+	if st, err := d.Status("mine"); err != nil || st.State != running {
+		t.Fatalf("a living owner's task: %+v %v", st, err)
+	}
+	if err := owner.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the task is gone", func() bool { _, err := d.Status("mine"); return isCode(err, protocol.CodeNotFound) })
+	if st, err := d.Status("not-leased"); err != nil || st.State != running {
+		t.Errorf("%+v %v (%v)", st, err, pids)
+	}
+}
 
 func TestP8RecordsAreAtomicDeletedAndQuarantined(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -58,6 +59,15 @@ func startProgram(t *testing.T, dir, program string, env []string, files []*os.F
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		c.Close()
+		if cmd.ProcessState.Success() {
+			// One that ended by itself, with no task left, leaves no control groups.
+			for _, name := range regexp.MustCompile(`tandem/p-[0-9a-f]+`).FindAllString(logOf(dir), 1) {
+				left, _ := filepath.Glob("/sys/fs/cgroup/*/" + strings.Replace(name, "/p-", "/[pk]-", 1))
+				if len(left) > 0 {
+					t.Errorf("control groups left: %v", left)
+				}
+			}
+		}
 		if t.Failed() {
 			t.Log(logOf(dir))
 		}
