@@ -118,11 +118,30 @@ func tailOutput(path string, n int) (string, error) {
 	text, err := readEnd(path, n)
 	if err == nil && len(text) <= n {
 		var before string
-		if before, err = readEnd(piece(path, 1), n-len(text)); err == nil {
-			text = before + text
+		if before, err = lastPiece(path); err == nil && before != "" {
+			if before, err = readEnd(before, n-len(text)); err == nil {
+				text = before + text
+			}
 		}
 	}
 	return lastBytes(strings.ToValidUTF8(text, "\uFFFD"), n), err
+}
+
+// lastPiece is the path of what was cut off a file last; "" when there is none.
+func lastPiece(path string) (string, error) {
+	root, err := os.OpenRoot(filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	pieces, err := piecesOf(root, filepath.Base(path))
+	if err != nil || len(pieces) == 0 {
+		return "", err
+	}
+	return filepath.Join(filepath.Dir(path), pieces[len(pieces)-1].name), nil
 }
 
 // readEnd returns the last n bytes of a file, and one more if there is one: it

@@ -75,7 +75,7 @@ func isPiece(name string) bool {
 		return true
 	}
 	digits := strings.TrimPrefix(filepath.Ext(name), ".")
-	return digits != "" && strings.Trim(digits, "0123456789") == "" || slices.Contains([]string{".gz", ".xz", ".bz2", ".zst"}, filepath.Ext(name))
+	return digits != "" && strings.Trim(digits, "0123456789") == "" || slices.Contains([]string{cuttingEnd, ".gz", ".xz", ".bz2", ".zst"}, filepath.Ext(name))
 }
 
 // list returns the files, the one written to last first.

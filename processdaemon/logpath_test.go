@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,9 +38,21 @@ exec 3>log/plain.log; while [ ! -e stop ]; do echo 01234567890123456789012345678
 			s.LogPath, s.User = pattern, user
 			run(t, d, s)
 			dir := filepath.Join(s.WorkPath, "log")
-			eventually(t, "it is rotated", func() bool { return exists(filepath.Join(dir, "app.log.2")) })
+			pieces := func(name string) []string {
+				names, err := filepath.Glob(filepath.Join(dir, name+".*"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return slices.DeleteFunc(names, func(n string) bool { return strings.HasSuffix(n, cuttingEnd) })
+			}
+			// So often that the first piece is gone.
+			rotated := func(name string) bool {
+				all := pieces(name)
+				return len(all) >= keep && !slices.Contains(all, filepath.Join(dir, pieceName(name, 0)))
+			}
+			eventually(t, "it is rotated", func() bool { return rotated("app.log") })
 			if id != "file" {
-				eventually(t, "the other one is rotated", func() bool { return exists(filepath.Join(dir, "plain.log.2")) })
+				eventually(t, "the other one is rotated", func() bool { return rotated("plain.log") })
 			}
 			stop := filepath.Join(s.WorkPath, "stop")
 			write(t, stop, "", 0o644)
@@ -60,9 +73,10 @@ exec 3>log/plain.log; while [ ! -e stop ]; do echo 01234567890123456789012345678
 					t.Errorf("%+v", files)
 				}
 			}
-			if exists(filepath.Join(dir, "app.log.3")) || exists(filepath.Join(dir, "app.log.1.1")) {
-				t.Error("pieces of pieces, or too many of them")
-			}
+			eventually(t, "no pieces of pieces, nor too many of them", func() bool {
+				all := pieces("app.log")
+				return len(all) <= keep && !slices.ContainsFunc(all, func(n string) bool { return strings.Count(filepath.Base(n), ".") > 2 })
+			})
 		})
 	}
 }

@@ -16,18 +16,28 @@ import (
 )
 
 // pieces reads what was written to an output file, the oldest first.
-func pieces(t *testing.T, sandbox string, keep int) string {
+func pieces(t *testing.T, sandbox string) string {
 	t.Helper()
+	root, err := os.OpenRoot(sandbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	all, err := piecesOf(root, "stdout")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var b strings.Builder
-	for i := keep; i >= 0; i-- {
-		name := "stdout"
-		if i > 0 {
-			name = piece(name, i)
-		}
-		text, err := os.ReadFile(filepath.Join(sandbox, name))
-		if err != nil && !os.IsNotExist(err) {
+	place := int64(0)
+	for _, p := range append(all, outputPiece{name: "stdout"}) {
+		text, err := os.ReadFile(filepath.Join(sandbox, p.name))
+		if err != nil {
 			t.Fatal(err)
 		}
+		if p.name != "stdout" && p.begin != place {
+			t.Errorf("piece %s begins at %d, want %d", p.name, p.begin, place)
+		}
+		place += int64(len(text))
 		b.Write(text)
 	}
 	return b.String()
@@ -43,7 +53,7 @@ func TestRotationLosesNothing(t *testing.T) {
 	run(t, d, s)
 	eventually(t, "all was written", func() bool { return strings.HasSuffix(read(t, filepath.Join(s.Sandbox, "stdout")), "59999\n") })
 	eventually(t, "it was cut", func() bool {
-		return exists(filepath.Join(s.Sandbox, "stdout.1")) && sizeOf(filepath.Join(s.Sandbox, "stdout")) <= 32<<10
+		return exists(filepath.Join(s.Sandbox, pieceName("stdout", 0))) && sizeOf(filepath.Join(s.Sandbox, "stdout")) <= 32<<10
 	})
 	f, err := os.OpenFile(filepath.Join(s.Sandbox, "stdout"), os.O_RDWR, 0)
 	if err != nil {
@@ -52,7 +62,7 @@ func TestRotationLosesNothing(t *testing.T) {
 	defer f.Close()
 	lossless := canCollapse(f, 4096)
 	want := -1
-	for line := range strings.Lines(pieces(t, s.Sandbox, keep)) {
+	for line := range strings.Lines(pieces(t, s.Sandbox)) {
 		n, err := strconv.Atoi(strings.TrimSpace(line))
 		if err != nil || lossless && n != want+1 || n <= want {
 			t.Fatalf("after %d came %q (lossless: %v)", want, line, lossless)
@@ -155,7 +165,7 @@ func TestRotationIsNotFooled(t *testing.T) {
 	}
 	// A link in a piece's place is replaced, not followed.
 	write(t, filepath.Join(dir, "stdout"), text, 0o644)
-	for _, name := range []string{"stdout.1", ".tandem-rotate-stdout"} {
+	for _, name := range []string{pieceName("stdout", 0), "stdout" + cuttingEnd, ".tandem-rotate-stdout"} {
 		if err := os.Symlink(victim, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +176,58 @@ func TestRotationIsNotFooled(t *testing.T) {
 	if read(t, victim) != text {
 		t.Error("the victim was written to")
 	}
-	if st, err := os.Lstat(filepath.Join(dir, "stdout.1")); err != nil || !st.Mode().IsRegular() {
+	if st, err := os.Lstat(filepath.Join(dir, pieceName("stdout", 0))); err != nil || !st.Mode().IsRegular() {
 		t.Error(fmt.Sprint(st), err)
+	}
+}
+
+// A kill in the middle of a cut, before or after the kernel has done it, is settled by
+// the next one: nothing is there twice and every place is right.
+func TestRotationIsSettledAfterAKill(t *testing.T) {
+	t.Parallel()
+	for _, done := range []bool{false, true} {
+		dir := t.TempDir()
+		var text strings.Builder
+		for i := range 4000 {
+			fmt.Fprintln(&text, i)
+		}
+		all := text.String()
+		// What a daemon has left that was killed.
+		const head = 8 << 10
+		write(t, filepath.Join(dir, "stdout"+cuttingEnd), all[:head], 0o644)
+		present := all
+		if done {
+			present = all[head:]
+		}
+		write(t, filepath.Join(dir, "stdout"), present, 0o644)
+		if _, err := rotateFile(dir, "stdout", 8<<10, 5); err != nil {
+			t.Fatal(err)
+		}
+		if got := pieces(t, dir); got != all {
+			t.Errorf("the cut was done: %v; %d bytes, want %d", done, len(got), len(all))
+		}
+		if exists(filepath.Join(dir, "stdout"+cuttingEnd)) {
+			t.Error("it is not settled")
+		}
+	}
+}
+
+// Without pieces the place of what follows is kept all the same.
+func TestRotationKeepsThePlace(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "stdout")
+	total := int64(0)
+	for range 3 {
+		write(t, path, strings.Repeat("x", 10<<10), 0o644)
+		cut, err := rotateFile(dir, "stdout", 8<<10, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += cut
+		names, err := filepath.Glob(path + ".*")
+		if err != nil || len(names) != 1 || names[0] != filepath.Join(dir, pieceName("stdout", total)) || sizeOf(names[0]) != 0 {
+			t.Errorf("%v %v", names, err)
+		}
 	}
 }

@@ -6,13 +6,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
-// rotateFile moves the content of dir/name to name.1, what was there to name.2, and
-// so on up to name.<keep>, and returns how many bytes were cut off the file's head.
+// rotateFile moves the head of dir/name into pieces, of which the last keep stay, and
+// returns how many bytes were cut off.
 //
 // The process has the file open for appending and goes on writing, so the file
 // stays the same one: its head is copied and then cut off in one step by the kernel
@@ -27,7 +26,7 @@ import (
 // make each piece longer than the one before.
 //
 // On a full disk the older pieces go first, then the head without a copy: the
-// newest output is what people look for.
+// newest output is what people look for. An empty piece keeps the place then.
 func rotateFile(dir, name string, limit int64, keep int) (cut int64, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -48,38 +47,187 @@ func rotateOpen(root *os.Root, f *os.File, size int64, name string, limit int64,
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
 		return 0, fmt.Errorf("file system of %s: %w", name, err)
 	}
-	head := wholeBlocks(size, st.Bsize)
-	collapse := head > 0 && canCollapse(f, st.Bsize)
-	if !collapse {
-		head = size
+	c := &cutter{root: root, f: f, name: name, keep: keep}
+	if err := c.settle(); err != nil {
+		return 0, err
 	}
 	// A process that does not append goes on at its old place after a cut, with nothing
 	// before it; that nothing is not copied.
 	first, err := unix.Seek(int(f.Fd()), 0, unix.SEEK_DATA)
-	if err != nil || first > head {
+	if err != nil || first > size {
 		first = 0
 	}
-	var copyErr error
-	if keep > 0 {
-		if copyErr = copyHead(root, f, name, first, head, limit, keep); errors.Is(copyErr, unix.ENOSPC) || errors.Is(copyErr, unix.EDQUOT) {
-			for i := 1; i <= keep; i++ {
-				_ = root.Remove(piece(name, i)) // most are not there
-			}
-			copyErr = copyHead(root, f, name, first, head, limit, keep)
-		}
-	}
-	if collapse {
-		err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_COLLAPSE_RANGE, 0, head)
+	if head := wholeBlocks(size, st.Bsize); head > 0 && canCollapse(f, st.Bsize) {
+		cut, err = c.collapse(divide(min(first, head), head, limit, keep, st.Bsize))
 	} else {
-		err = f.Truncate(0)
+		cut, err = size, c.truncate(divide(first, size, limit, keep, 1), size)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("cut %s: %w", name, errors.Join(err, copyErr))
+		return cut, fmt.Errorf("cut %s: %w", name, err)
 	}
-	if copyErr != nil {
-		return head, fmt.Errorf("%d bytes of %s are lost: %w", head, name, copyErr)
+	return cut, errors.Join(c.lost...)
+}
+
+// divide returns how long the pieces of a head are, the first of them the part that is
+// not worth a copy, which may be empty: what is before first, and too much of the
+// rest. All are multiples of block if the head is.
+func divide(first, head, limit int64, keep int, block int64) []int64 {
+	skip := first / block * block
+	body := head - skip
+	if keep == 0 || body == 0 {
+		return []int64{head}
 	}
-	return head, nil
+	count := max(1, body/max(1, limit))
+	size := max(block, body/count/block*block)
+	if count > int64(keep) {
+		count, size = int64(keep), max(block, limit/block*block)
+		skip = head - count*size
+	}
+	// The oldest has what does not divide.
+	out := []int64{skip, head - skip - (count-1)*size}
+	for range count - 1 {
+		out = append(out, size)
+	}
+	return out
+}
+
+// cutter cuts one file.
+type cutter struct {
+	root   *os.Root
+	f      *os.File
+	name   string
+	keep   int
+	pieces []outputPiece
+	lost   []error
+}
+
+// begin is the place of the first byte in the file itself.
+func (c *cutter) begin() (at int64) {
+	for _, p := range c.pieces {
+		at = max(at, p.begin+p.size)
+	}
+	return at
+}
+
+// collapse cuts one piece after another off the head.
+func (c *cutter) collapse(parts []int64) (cut int64, err error) {
+	for i, n := range parts {
+		if n == 0 {
+			continue
+		}
+		p := outputPiece{begin: c.begin(), size: n}
+		if i == 0 || !c.copied(c.name+cuttingEnd, 0, n) {
+			p.begin, p.size = p.begin+n, 0
+			if err := emptyPiece(c.root, c.name); err != nil {
+				c.lost = append(c.lost, err)
+			}
+		}
+		if err := unix.Fallocate(int(c.f.Fd()), unix.FALLOC_FL_COLLAPSE_RANGE, 0, n); err != nil {
+			_ = c.root.Remove(c.name + cuttingEnd) // the next try settles it, too
+			return cut, err
+		}
+		cut += n
+		p.name = pieceName(c.name, p.begin)
+		if err := c.root.Rename(c.name+cuttingEnd, p.name); err != nil {
+			c.lost = append(c.lost, err)
+		}
+		c.add(p)
+	}
+	return cut, nil
+}
+
+// truncate cuts all off at once, after the copies were made.
+func (c *cutter) truncate(parts []int64, size int64) error {
+	// Readers wait meanwhile. A file that cannot be made only makes them err.
+	_ = emptyPiece(c.root, c.name)
+	defer func() { _ = c.root.Remove(c.name + cuttingEnd) }() // the next try does it, too
+	first, at := c.begin(), int64(0)
+	for i, n := range parts {
+		p := outputPiece{pieceName(c.name, first+at), first + at, n}
+		if i > 0 && n > 0 && c.copied(p.name, at, n) {
+			c.add(p)
+		}
+		at += n
+	}
+	if err := c.f.Truncate(0); err != nil {
+		return err
+	}
+	if c.begin() < first+size {
+		p := outputPiece{pieceName(c.name, first+size), first + size, 0}
+		if err := errors.Join(emptyPiece(c.root, c.name), c.root.Rename(c.name+cuttingEnd, p.name)); err != nil {
+			c.lost = append(c.lost, err)
+		}
+		c.add(p)
+	}
+	return nil
+}
+
+// add notes a new piece and drops the oldest. One always stays, empty if need be,
+// since it tells the place of what follows.
+func (c *cutter) add(p outputPiece) {
+	if n := len(c.pieces); n > 0 && c.pieces[n-1].name == p.name {
+		c.pieces = c.pieces[:n-1] // it was empty
+	}
+	c.pieces = append(c.pieces, p)
+	for len(c.pieces) > max(c.keep, 1) {
+		_ = c.root.Remove(c.pieces[0].name) // the next cut tries again
+		c.pieces = c.pieces[1:]
+	}
+}
+
+// copied copies a part of the file to a file of its own and tells whether that is there.
+func (c *cutter) copied(to string, from, n int64) bool {
+	err := copyPart(c.root, c.f, ".tandem-rotate-"+c.name, to, from, n)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		for _, p := range c.pieces {
+			_ = c.root.Remove(p.name) // the copy tells whether there is room
+		}
+		err = copyPart(c.root, c.f, ".tandem-rotate-"+c.name, to, from, n)
+	}
+	if err != nil {
+		c.lost = append(c.lost, fmt.Errorf("%d bytes of %s are lost: %w", n, c.name, err))
+	}
+	return err == nil
+}
+
+// settle finds the pieces, after it has settled what a kill in the middle of a cut left:
+// the head is in the file still, and the piece goes, or it is not, and the piece gets
+// its name.
+func (c *cutter) settle() (err error) {
+	if c.pieces, err = piecesOf(c.root, c.name); err != nil {
+		return err
+	}
+	w, size, err := openRegular(c.root, c.name+cuttingEnd, os.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return c.root.Remove(c.name + cuttingEnd)
+	}
+	defer w.Close()
+	if size == 0 || sameHead(c.f, w) {
+		return c.root.Remove(c.name + cuttingEnd)
+	}
+	p := outputPiece{pieceName(c.name, c.begin()), c.begin(), size}
+	c.add(p)
+	return c.root.Rename(c.name+cuttingEnd, p.name)
+}
+
+// sameHead tells whether a file begins with all that is in another.
+func sameHead(f, w *os.File) bool {
+	var a, b [32 << 10]byte
+	for at := int64(0); ; {
+		n, err := w.ReadAt(b[:], at)
+		if n > 0 {
+			if m, _ := f.ReadAt(a[:n], at); m < n || string(a[:n]) != string(b[:n]) {
+				return false
+			}
+			at += int64(n)
+		}
+		if err != nil {
+			return errors.Is(err, io.EOF)
+		}
+	}
 }
 
 // wholeBlocks returns how much of a file's head can be cut off: whole blocks, and
@@ -104,49 +252,33 @@ func canCollapse(f *os.File, block int64) bool {
 	return errors.Is(err, unix.EINVAL)
 }
 
-func piece(name string, i int) string { return name + "." + strconv.Itoa(i) }
-
-// copyHead makes the bytes of f from first to n the pieces number 1 and, when they
-// are many, 2 and so on.
-func copyHead(root *os.Root, f *os.File, name string, first, n, limit int64, keep int) error {
-	count := max(1, (n-first)/max(1, limit))
-	size, from := (n-first)/count, first
-	if count > int64(keep) {
-		count, size, from = int64(keep), limit, n-int64(keep)*limit
-	}
-	// The oldest first, for each moves those before it up. It has what does not divide.
-	for ; count > 0; count-- {
-		to := n - (count-1)*size
-		if err := copyPiece(root, f, name, from, to-from, keep); err != nil {
-			return err
-		}
-		from = to
-	}
-	return nil
-}
-
-// copyPiece makes n bytes of f the piece number 1.
-func copyPiece(root *os.Root, f *os.File, name string, from, n int64, keep int) error {
-	tmp := ".tandem-rotate-" + name
-	if err := root.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	w, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o644)
+// copyPart copies n bytes of f to a file that appears whole.
+func copyPart(root *os.Root, f *os.File, tmp, to string, from, n int64) error {
+	w, err := freshFile(root, tmp)
 	if err != nil {
 		return err
 	}
-	_, err = f.Seek(from, io.SeekStart)
-	if err == nil {
-		_, err = io.CopyN(w, f, n)
-	}
+	_, err = io.Copy(w, io.NewSectionReader(f, from, n))
 	if err = errors.Join(err, w.Close()); err != nil {
 		_ = root.Remove(tmp) // a later try removes it, too
 		return err
 	}
-	for i := keep - 1; i >= 1; i-- {
-		if err := root.Rename(piece(name, i), piece(name, i+1)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	return root.Rename(tmp, to)
+}
+
+// emptyPiece makes the piece that is being cut without content.
+func emptyPiece(root *os.Root, name string) error {
+	w, err := freshFile(root, name+cuttingEnd)
+	if err != nil {
+		return err
 	}
-	return root.Rename(tmp, piece(name, 1))
+	return w.Close()
+}
+
+// freshFile makes a file in the place of what is there.
+func freshFile(root *os.Root, name string) (*os.File, error) {
+	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o644)
 }

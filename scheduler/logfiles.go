@@ -12,12 +12,21 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
-// An executor rotates a task's output: a full file gets the place of its first
-// byte as its ending (stdout.000016777216), and a new one is begun. So every byte
-// that was ever written has a place that never changes, and a reader counts in
-// those, whichever file the byte is in by now.
+// A task's output is rotated: what is cut off has the place of its first byte as
+// its ending (stdout.000016777216), and what follows it is in the file itself. So
+// every byte that was ever written has a place that never changes, and a reader counts
+// in those, whichever file the byte is in by now. An executor begins a new file; the
+// process daemon cuts the head off the old one, and while it does, a file
+// stdout.cutting is there and the places are not to be known.
+
+// How long a file that is being cut is waited for.
+const (
+	cuttingPause = 20 * time.Millisecond
+	cuttingTries = 50
+)
 
 // logFile is one file of an output.
 type logFile struct {
@@ -29,17 +38,33 @@ type logFile struct {
 // locate asks the agent for the files of the output. The last one is that which
 // is written to. An agent that lists no directory has one file.
 func (s *logSource) locate(ctx context.Context) error {
+	for range cuttingTries {
+		cutting, err := s.list(ctx)
+		if err != nil || !cutting {
+			return err
+		}
+		select {
+		case <-time.After(cuttingPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil // a daemon was killed in the middle; some output may be shown twice
+}
+
+// list is one look; cutting tells that it is no good.
+func (s *logSource) list(ctx context.Context) (cutting bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, logAnswer)
 	defer cancel()
 	present := logFile{path: s.path}
 	q := url.Values{"path": {path.Dir(s.path)}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.agent+"/files/browse?"+q.Encode(), http.NoBody)
 	if err != nil {
-		return fmt.Errorf("agent address %q: %w", s.agent, err)
+		return false, fmt.Errorf("agent address %q: %w", s.agent, err)
 	}
 	resp, err := clientOr(s.http).Do(req)
 	if err != nil {
-		return unreachableAgent(s.agent, err)
+		return false, unreachableAgent(s.agent, err)
 	}
 	defer resp.Body.Close()
 	var entries []struct {
@@ -51,10 +76,11 @@ func (s *logSource) locate(ctx context.Context) error {
 		err = json.Unmarshal(body, &entries)
 	}
 	if err != nil {
-		return fmt.Errorf("agent %s: /files/browse: %w", s.agent, err)
+		return false, fmt.Errorf("agent %s: /files/browse: %w", s.agent, err)
 	}
 	var files []logFile
 	for _, e := range entries {
+		cutting = cutting || e.Path == s.path+".cutting"
 		digits, ok := strings.CutPrefix(e.Path, s.path+".")
 		begin, err := strconv.ParseInt(digits, 10, 64)
 		if ok && err == nil && len(digits) >= 12 {
@@ -65,7 +91,7 @@ func (s *logSource) locate(ctx context.Context) error {
 	slices.SortFunc(files, func(a, b logFile) int { return cmp.Compare(a.begin, b.begin) })
 	files = append(files, present)
 	s.files = files
-	return nil
+	return cutting, nil
 }
 
 // present is the file that is written to.

@@ -133,6 +133,91 @@ func TestLogIsFollowedOverRotations(t *testing.T) {
 	}
 }
 
+// beheaded is a file that is written to all the time, and whose head is cut off in
+// steps, as the process daemon does.
+type beheaded struct {
+	t           *testing.T
+	dir         string
+	begin, next int
+	head        []byte
+	stage       int
+}
+
+// step does the next thing: a line, or one step of a cut.
+func (b *beheaded) step(lines int) {
+	file := filepath.Join(b.dir, "stdout")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		b.t.Error(err)
+		return
+	}
+	switch b.stage {
+	case 0:
+		if len(text) < 40 {
+			if b.next < lines {
+				err = os.WriteFile(file, fmt.Appendf(text, "line %d\n", b.next), 0o644)
+				b.next++
+			}
+			break
+		}
+		// A head may end within a line, and never has all.
+		b.head, b.stage = text[:30], 1
+		err = os.WriteFile(file+".cutting", b.head, 0o644)
+	case 1:
+		b.stage = 2
+		err = os.WriteFile(file, text[len(b.head):], 0o644)
+	case 2:
+		b.stage = 0
+		err = os.Rename(file+".cutting", fmt.Sprintf("%s.%012d", file, b.begin))
+		b.begin += len(b.head)
+	}
+	if err != nil {
+		b.t.Error(err)
+	}
+}
+
+// TestLogIsFollowedOverCuts: the steps of a cut come between any two answers of the
+// agent, and neither lose nor repeat a byte.
+func TestLogIsFollowedOverCuts(t *testing.T) {
+	t.Parallel()
+	const lines = 40
+	for every := 1; every <= 4; every++ {
+		t.Run(strconv.Itoa(every), func(t *testing.T) {
+			t.Parallel()
+			b := &beheaded{t: t, dir: t.TempDir()}
+			if err := os.WriteFile(filepath.Join(b.dir, "stdout"), []byte("begin\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			calls := 0
+			srv := serveDir(t, func() {
+				if calls++; calls%every == 0 {
+					b.step(lines)
+				}
+			})
+			src := &logSource{agent: srv.URL, path: filepath.Join(b.dir, "stdout")}
+			got, at := "", int64(0)
+			for idle := 0; idle < 10; {
+				piece, from, err := src.readAt(t.Context(), at, logChunk)
+				if err != nil || from != at {
+					t.Fatalf("jumped from %d to %d: %v", at, from, err)
+				}
+				got += string(piece)
+				at += int64(len(piece))
+				if len(piece) == 0 && b.next >= lines {
+					idle++
+				}
+			}
+			want := "begin\n"
+			for i := range lines {
+				want += fmt.Sprintf("line %d\n", i)
+			}
+			if got != want {
+				t.Errorf("got:\n%s", got)
+			}
+		})
+	}
+}
+
 // TestLogThatIsPartlyGone: what is no longer there is passed over and counted,
 // and the last lines are found in the files of before.
 func TestLogThatIsPartlyGone(t *testing.T) {
