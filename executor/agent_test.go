@@ -38,6 +38,7 @@ type testAgent struct {
 	updates       []mesos.TaskStatus
 	tokens        []string
 	messages      []string
+	heartbeats    int
 	stream        chan []byte
 	end           chan struct{}
 }
@@ -70,6 +71,11 @@ func (a *testAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case executor.Call_MESSAGE:
 		a.mu.Lock()
 		a.messages = append(a.messages, string(call.Message.Data))
+		a.mu.Unlock()
+		w.WriteHeader(http.StatusAccepted)
+	case executor.Call_HEARTBEAT:
+		a.mu.Lock()
+		a.heartbeats++
 		a.mu.Unlock()
 		w.WriteHeader(http.StatusAccepted)
 	default:

@@ -243,3 +243,18 @@ func (e *Executor) loseAgent(err error) {
 	}
 	e.shutdown("killed because the agent is lost", err)
 }
+
+// heartbeat answers one of the agent's: an agent that sends them knows the call, which
+// Mesos has had since 1.10, and the same interval serves both ways. The answer to it
+// decides nothing: an agent that is away is noticed by the stream.
+func (e *Executor) heartbeat() {
+	if !e.beating.CompareAndSwap(false, true) {
+		return // the one before has not got through yet
+	}
+	e.workers.Go(func() {
+		defer e.beating.Store(false)
+		if err := e.opts.Link.Heartbeat(e.work); err != nil && e.work.Err() == nil {
+			e.log.Debug("heartbeat not delivered", "error", err)
+		}
+	})
+}

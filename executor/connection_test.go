@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mesos/mesos-go/api/v1/lib/executor"
 	"pgregory.net/rapid"
 )
 
@@ -70,6 +71,29 @@ func TestE2ExecutorStaysUntilTheEndIsAcknowledged(t *testing.T) {
 			t.Error("the executor did not send its terminal update again")
 		}
 		r.wantStates("a", "TASK_STARTING", "TASK_RUNNING", "TASK_FINISHED")
+	})
+}
+
+// TestEndThatIsNeverAcknowledgedHasALimit: an agent that takes the terminal update and
+// never acknowledges it does not keep the executor for ever.
+func TestEndThatIsNeverAcknowledgedHasALimit(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(r *rig) {
+		r.agent.launch(taskInfo("a", 0))
+		r.settle()
+		r.agent.set(func() { r.agent.withhold = true })
+		r.runtime.exit("a", Exit{Known: true})
+		r.pass(limits[stateEnded] - time.Minute)
+		if !r.running() {
+			r.Fatal("the executor ended too early")
+		}
+		r.pass(2 * time.Minute)
+		if r.running() {
+			t.Error("the executor waits longer than its limit")
+		}
+		if !strings.Contains(r.log.String(), "the terminal update was never acknowledged") {
+			t.Error("and does not say so")
+		}
 	})
 }
 
@@ -311,4 +335,33 @@ func TestE6DelayIsAlwaysBelowTheAgentsLimit(t *testing.T) {
 	if len(spread) < 14 {
 		t.Errorf("delays fall into %d tenths of a second only; they must not come all at once", len(spread))
 	}
+}
+
+// TestHeartbeatsAreAnswered: an agent that sends heartbeats gets as many; one that
+// does not, gets none.
+func TestHeartbeatsAreAnswered(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(r *rig) {
+		r.agent.launch(taskInfo("a", 0))
+		r.settle()
+		beats := func() int {
+			r.agent.mu.Lock()
+			defer r.agent.mu.Unlock()
+			return r.agent.heartbeats
+		}
+		r.pass(2 * time.Hour)
+		if n := beats(); n != 0 {
+			t.Errorf("%d heartbeats to an agent that may not know them", n)
+		}
+		for i := range 3 {
+			r.agent.send(&executor.Event{Type: executor.Event_HEARTBEAT})
+			r.pass(30 * time.Minute)
+			if n := beats(); n != i+1 {
+				t.Errorf("%d heartbeats, want %d", n, i+1)
+			}
+		}
+		if !r.running() {
+			t.Error("the executor ended")
+		}
+	})
 }

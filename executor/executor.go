@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
@@ -65,8 +66,10 @@ type Executor struct {
 	work       context.Context
 	cancelWork context.CancelFunc
 	workers    sync.WaitGroup
-	runtimes   *runtimes
-	health     *health.Monitor
+	// beating is set while a heartbeat is under way.
+	beating  atomic.Bool
+	runtimes *runtimes
+	health   *health.Monitor
 
 	conn    connection
 	updates updates
@@ -282,6 +285,7 @@ func (e *Executor) agentEvent(ev *executor.Event) {
 		e.log.Error("the agent says ERROR", "message", msg)
 		e.shutdown("killed because the agent refused the executor: "+msg, fmt.Errorf("error from the agent: %s", msg))
 	case executor.Event_HEARTBEAT:
+		e.heartbeat()
 	default:
 		e.log.Warn("event of an unknown type, ignored", "type", ev.Type.String())
 	}

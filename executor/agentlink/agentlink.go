@@ -152,6 +152,12 @@ func (c *Client) Message(ctx context.Context, data []byte) error {
 	return c.send(ctx, "MESSAGE", &executor.Call{Type: executor.Call_MESSAGE, Message: &executor.Call_Message{Data: data}})
 }
 
+// Heartbeat tells the agent that the executor is there, which keeps what is between
+// them from taking the connection for idle.
+func (c *Client) Heartbeat(ctx context.Context) error {
+	return c.send(ctx, "HEARTBEAT", &executor.Call{Type: executor.Call_HEARTBEAT})
+}
+
 func (c *Client) send(ctx context.Context, name string, call *executor.Call) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
