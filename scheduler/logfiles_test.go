@@ -195,24 +195,25 @@ func TestLogIsFollowedOverCuts(t *testing.T) {
 				}
 			})
 			src := &logSource{agent: srv.URL, path: filepath.Join(b.dir, "stdout")}
-			got, at := "", int64(0)
+			var got, want strings.Builder
+			at := int64(0)
 			for idle := 0; idle < 10; {
 				piece, from, err := src.readAt(t.Context(), at, logChunk)
 				if err != nil || from != at {
 					t.Fatalf("jumped from %d to %d: %v", at, from, err)
 				}
-				got += string(piece)
+				got.Write(piece)
 				at += int64(len(piece))
 				if len(piece) == 0 && b.next >= lines {
 					idle++
 				}
 			}
-			want := "begin\n"
+			want.WriteString("begin\n")
 			for i := range lines {
-				want += fmt.Sprintf("line %d\n", i)
+				fmt.Fprintf(&want, "line %d\n", i)
 			}
-			if got != want {
-				t.Errorf("got:\n%s", got)
+			if got.String() != want.String() {
+				t.Errorf("got:\n%s", got.String())
 			}
 		})
 	}
