@@ -206,7 +206,11 @@ func (r *Runner) follow(out io.Reader, alive func(int64)) (last line, told bool)
 
 // died explains an end without a last word.
 func died(err error, stderr string) error {
-	if strings.Contains(stderr, "out of memory") || strings.Contains(stderr, "cannot allocate memory") {
+	// The words of the runtime, the last with the race detector.
+	for _, words := range []string{"out of memory", "cannot allocate memory", "address space"} {
+		if !strings.Contains(stderr, words) {
+			continue
+		}
 		return fmt.Errorf("unpacking it needs more memory than the %d MB it may have; pack it with smaller windows or fewer entries", memory>>20)
 	}
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
