@@ -109,6 +109,7 @@ func (t *task) progress(text string) {
 		return
 	}
 	t.shown.Progress = text
+	t.d.feed.publish(&t.shown)
 }
 
 func (t *task) stopPreparing() {

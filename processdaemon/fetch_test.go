@@ -314,3 +314,42 @@ func TestUnusedOutputIsRemoved(t *testing.T) {
 		t.Error("not as it should be")
 	}
 }
+
+// TestProgressIsTold: in the status and to those who follow events, by bytes of all.
+func TestProgressIsTold(t *testing.T) {
+	t.Parallel()
+	half, told := make([]byte, 1_000_000), make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "2000000")
+		w.Write(half)
+		w.(http.Flusher).Flush()
+		<-told
+		w.Write(half)
+	}))
+	t.Cleanup(s.Close)
+	d := newDaemon(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	spec := spec(d, "a", "true")
+	spec.URIs = []protocol.URI{{Value: s.URL + "/x"}}
+	if _, err := d.Create(spec); err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	if err := d.Events(ctx, "", func(st protocol.Status) error {
+		if strings.HasPrefix(st.Progress, "fetching "+s.URL+"/x: ") && strings.HasSuffix(st.Progress, " of 2.0 MB") {
+			found = true
+			return errors.New("enough")
+		}
+		return nil
+	}); err != nil || !found {
+		t.Errorf("no news of it: %v", err)
+	}
+	if st, err := d.Status("a"); err != nil || !strings.Contains(st.Progress, " of 2.0 MB") {
+		t.Errorf("%+v %v", st, err)
+	}
+	close(told)
+	if st := awaitState(t, d, "a", ready); st.Progress != "" {
+		t.Errorf("%+v", st)
+	}
+}

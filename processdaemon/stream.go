@@ -113,12 +113,16 @@ func (f *feed) take(s *subscription) map[string]protocol.Status {
 func (d *Daemon) Events(ctx context.Context, owner string, say func(protocol.Status) error) error {
 	sub := d.feed.subscribe()
 	defer d.feed.cancel(sub)
-	told := map[string]uint64{}
+	type seen struct {
+		version  uint64
+		progress string // changes without a version, for it is in no record
+	}
+	told := map[string]seen{}
 	tell := func(s protocol.Status) error {
-		if owner != "" && s.Owner != owner || told[s.ID] == s.Version {
+		if owner != "" && s.Owner != owner || told[s.ID] == (seen{s.Version, s.Progress}) {
 			return nil
 		}
-		if told[s.ID] = s.Version; s.State == deleted {
+		if told[s.ID] = (seen{s.Version, s.Progress}); s.State == deleted {
 			delete(told, s.ID)
 		}
 		return say(s)
