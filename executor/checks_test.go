@@ -152,7 +152,7 @@ func TestReadinessDoesNotEndATask(t *testing.T) {
 	})
 }
 
-func TestAKillEndsTheCheckUnderWay(t *testing.T) {
+func TestE11AKillEndsTheCheckUnderWay(t *testing.T) {
 	t.Parallel()
 	var ended time.Time
 	hang := func(r *rig) {

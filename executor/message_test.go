@@ -34,9 +34,9 @@ func (r *rig) answers() []api.MessageResult {
 	return out
 }
 
-// TestMessagesAreAnswered: each with its id and what came of it, and what is not
+// TestE12MessagesAreAnswered: each with its id and what came of it, and what is not
 // understood with a reason.
-func TestMessagesAreAnswered(t *testing.T) {
+func TestE12MessagesAreAnswered(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(r *rig) {
 		r.agent.launch(taskInfo("a", 0), taskInfo("b", 1))
@@ -78,9 +78,9 @@ func TestMessagesAreAnswered(t *testing.T) {
 	})
 }
 
-// TestMessageIsDoneOnce: one that is sent again, because its answer was lost, is
+// TestE12MessageIsDoneOnce: one that is sent again, because its answer was lost, is
 // answered again and not done again.
-func TestMessageIsDoneOnce(t *testing.T) {
+func TestE12MessageIsDoneOnce(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(r *rig) {
 		r.agent.launch(taskInfo("a", 0))

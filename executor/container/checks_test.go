@@ -50,7 +50,7 @@ func TestChecksGoIntoTheContainersNetwork(t *testing.T) {
 	}
 }
 
-func TestHostNetworkIsOurs(t *testing.T) {
+func TestE11HostNetworkIsOurs(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	task := f.task("sleep 600", func(x *executor.Task) { x.Spec.Network.Mode = "HOST" })
@@ -94,7 +94,7 @@ func TestCommandOfACheck(t *testing.T) {
 }
 
 // Engines leave a command running for which nobody waits any more.
-func TestCommandThatTakesTooLongIsKilled(t *testing.T) {
+func TestE11CommandThatTakesTooLongIsKilled(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	task := f.task("sleep 600")

@@ -214,17 +214,66 @@ func TestE17RestartedFromOutside(t *testing.T) {
 	}
 }
 
-func TestOOMKilled(t *testing.T) {
+// TestE17OOMKilledIsTold by the flag of the exit; so the limit is one, too (E16).
+func TestE17OOMKilledIsTold(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
+	if info, err := f.docker.Info(f.ctx()); err != nil || !info.MemoryLimit {
+		t.Skip("the engine limits no memory here: ", err)
+	}
 	task := f.task(`x=$(cat /dev/zero | /bin/busybox tr '\0' x | /bin/busybox head -c 200000000); echo survived ${#x}`)
 	task.Spec.Limits.MemMB = 16
 	f.launch(task)
-	exit, out := f.finish(task)
-	if !exit.OOMKilled && exit.Code == 0 && strings.Contains(out, "survived 200000000") {
+	if exit, out := f.finish(task); !exit.Known || !exit.OOMKilled || exit.Code == 0 || strings.Contains(out, "survived") {
 		t.Errorf("exit %+v, output %.100q", exit, out)
 	}
-	t.Logf("exit %+v", exit)
+}
+
+// TestE17NodeAddressNeedNotBePrivate: whatever the agent's address is, a task in its
+// network has it; without one there is none to report.
+func TestE17NodeAddressNeedNotBePrivate(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for _, ip := range []string{"203.0.113.9", "2001:db8::9", ""} {
+		s := f.launch(f.task("sleep 60", func(e *executor.Task) { e.Spec.Network.Mode, e.Spec.NodeIP = "HOST", ip }))
+		if strings.Join(s.IPs, " ") != ip {
+			t.Errorf("%q: addresses %v", ip, s.IPs)
+		}
+	}
+}
+
+// TestE17NothingIsLeftRunningInTheExecutor: tickers, readers and watchers of a task end with it.
+func TestE17NothingIsLeftRunningInTheExecutor(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for range 3 {
+		task := f.launchUp("echo up; sleep 60")
+		n := f.started(task.ID)
+		if err := f.Stop(f.ctx(), task.ID, 0); err != nil {
+			t.Fatal(err)
+		}
+		f.finish(task)
+		if err := f.Remove(f.ctx(), task.ID); err != nil {
+			t.Fatal(err)
+		}
+		// The two goroutines of a task close these when they end.
+		if !over(n.done) || !over(n.copied) {
+			t.Error("a task that was removed is still watched")
+		}
+	}
+	if len(f.tasks) != 0 || len(f.images) != 0 {
+		t.Errorf("remembered: %v, %v", f.tasks, f.images)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- f.Close() }() // it waits for every goroutine of the runtime
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("something of the runtime does not end")
+	}
 }
 
 // TestE15StopsRunSideBySide: ending several containers takes one grace, not the sum.

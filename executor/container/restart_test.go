@@ -25,9 +25,9 @@ func (f *fixture) launchUp(script string) *executor.Task {
 	return task
 }
 
-// TestEngineRestartedUnderTasks: an engine that is stopped ends its containers. A
+// TestE17EngineRestartedUnderTasks: an engine that is stopped ends its containers. A
 // program that answers SIGTERM with 0 has not finished for that.
-func TestEngineRestartedUnderTasks(t *testing.T) {
+func TestE17EngineRestartedUnderTasks(t *testing.T) {
 	t.Parallel()
 	e := startEngine(t)
 	f := fixtureAt(t, e, time.Minute)

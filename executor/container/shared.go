@@ -62,7 +62,7 @@ func (r *Runtime) share() {
 		}
 		last := r.opt.Journal.LastExclusive(cpusetLock)
 		looks++
-		if last.Equal(seen) && !(leased && looks >= shareAgain) {
+		if last.Equal(seen) && (!leased || looks < shareAgain) {
 			continue
 		}
 		var set string

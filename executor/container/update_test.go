@@ -8,9 +8,9 @@ import (
 	"tandem/executor"
 )
 
-// TestUpdateResourcesWithoutRestart: the same process has other limits, and
+// TestE16UpdateResourcesWithoutRestart: the same process has other limits, and
 // limits can be taken away again.
-func TestUpdateResourcesWithoutRestart(t *testing.T) {
+func TestE16UpdateResourcesWithoutRestart(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	task := f.task("sleep 60", func(e *executor.Task) {

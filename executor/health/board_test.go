@@ -115,7 +115,7 @@ func TestWhatIsToldWhen(t *testing.T) {
 	}
 }
 
-func TestDelayAndInterval(t *testing.T) {
+func TestE11DelayAndInterval(t *testing.T) {
 	t.Parallel()
 	b := NewBoard()
 	start := time.Now()
