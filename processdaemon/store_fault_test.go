@@ -216,21 +216,23 @@ func replace(data string, names ...string) error {
 	return nil
 }
 
-// onDisk puts the data directory on a small file system of its own.
-func (p *proc) onDisk(options string) {
-	p.t.Helper()
-	data := filepath.Join(p.dir, "data")
+// newProcOn is newProc with the data directory on a small file system of its own.
+func newProcOn(t *testing.T, options string) *proc {
+	t.Helper()
+	dir := publicTemp(t)
+	data := filepath.Join(dir, "data")
 	if err := os.MkdirAll(data, 0o755); err != nil {
-		p.t.Fatal(err)
+		t.Fatal(err)
 	}
 	if err := unix.Mount("tmpfs", data, "tmpfs", 0, options); err != nil {
-		p.t.Skipf("a small file system cannot be mounted: %v", err)
+		t.Skipf("a small file system cannot be mounted: %v", err)
 	}
-	p.t.Cleanup(func() {
+	t.Cleanup(func() {
 		if err := unix.Unmount(data, unix.MNT_DETACH); err != nil {
-			p.t.Error(err)
+			t.Error(err)
 		}
 	})
+	return newProcIn(t, dir)
 }
 
 // TestFaultFullDisk: on a full disk the daemon starts, adopts and stops what runs, refuses new tasks with
@@ -284,16 +286,6 @@ func TestFaultFullDisk(t *testing.T) {
 	}
 	p.createAndStart(p.spec("new", "exec sleep 60"))
 	p.await("new", running)
-}
-
-func newProcOn(t *testing.T, options string) *proc {
-	t.Helper()
-	// Unmounted after the daemon has ended, so mounted before its end is arranged.
-	dir := publicTemp(t)
-	p := &proc{t: t, dir: dir}
-	p.onDisk(options)
-	*p = *newProcIn(t, dir)
-	return p
 }
 
 // fill leaves not a byte.
