@@ -247,6 +247,10 @@ func (e *Executor) handle(m any) {
 		e.sent(m)
 	case messageDone:
 		e.messageDone(m)
+	case restarting:
+		e.restarting(m)
+	case restarted:
+		e.restarted(m)
 	case boxEnded:
 		e.boxGone(m)
 	default:

@@ -1,15 +1,19 @@
 package executor
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	"github.com/mesos/mesos-go/api/v1/lib/executor"
 
 	"tandem/api"
+	"tandem/executor/health"
 )
 
 // say sends the text of a message and returns the answers to it.
@@ -200,7 +204,7 @@ func TestMessagesThatARuntimeMayTake(t *testing.T) {
 		}
 	})
 	for _, forbidden := range api.MessageTypes() {
-		run(func(s *scripted) Runtime { return able{s, api.MessageType(forbidden)} }, func(r *rig) {
+		run(func(s *scripted) Runtime { return able{scripted: s, forbidden: api.MessageType(forbidden)} }, func(r *rig) {
 			before := len(r.runtime.called())
 			for i, c := range append(cases, struct{ text, call, cannot string }{text: `"type":"signal","signal":"HUP"`},
 				struct{ text, call, cannot string }{text: `"type":"resources","resources":{"limits":{"cpus":2}}`}) {
@@ -209,6 +213,57 @@ func TestMessagesThatARuntimeMayTake(t *testing.T) {
 						t.Errorf("%s: %+v, %v", c.text, got, r.runtime.called()[before:])
 					}
 				}
+			}
+		})
+	}
+}
+
+// TestRestartIsNoFailureOfChecks: while a task is restarted nobody checks it; then it is
+// checked as a new one, and its report names the new process.
+func TestRestartIsNoFailureOfChecks(t *testing.T) {
+	t.Parallel()
+	for name, failure := range map[string]error{"succeeds": nil, "is refused": errors.New("not now")} {
+		inBubble(t, func(r *rig) {
+			up := true
+			r.runtime.check = func(context.Context, string, int) (health.CommandResult, error) {
+				if !up {
+					t.Errorf("%s: it is checked while it is restarted", name)
+				}
+				return health.CommandResult{Started: true}, nil
+			}
+			r.dress = func(s *scripted) Runtime {
+				return able{scripted: s, restart: func(ctx context.Context, _ string) (Started, error) {
+					up = false
+					defer func() { up = true }()
+					select {
+					case <-time.After(100 * time.Second):
+						return Started{Pid: 77, At: time.Now()}, failure
+					case <-ctx.Done():
+						return Started{}, ctx.Err()
+					}
+				}}
+			}
+		}, func(r *rig) {
+			r.agent.launch(taskInfo("a", 0, checkedBy(nil)))
+			r.settle()
+			r.pass(30 * time.Second)
+			before := healthStory(r, "a")
+			got := r.say(`{"version":"tandem/v1","id":"1","task":"a","type":"restart"}`)
+			r.pass(2 * time.Minute)
+			if got = r.answers(); len(got) != 1 || (got[0].Error == "") != (failure == nil) {
+				t.Errorf("%s: %+v", name, got)
+			}
+			story, last := strings.TrimPrefix(healthStory(r, "a"), before), r.agent.of("a")
+			// Unknown at first, then healthy; what was refused changes nothing that is told.
+			if want := map[bool]string{true: "-h", false: "h"}[failure == nil]; story != want {
+				t.Errorf("%s: health %q and then %q, want %q", name, before, story, want)
+			}
+			var report api.TaskReport
+			if err := json.Unmarshal(last[len(last)-1].Data, &report); err != nil || (report.Pid == 77) != (failure == nil) {
+				t.Errorf("%s: %+v %v", name, report, err)
+			}
+			if !r.running() || last[len(last)-1].GetState() != mesos.TASK_RUNNING {
+				t.Errorf("%s: the task ended", name)
 			}
 		})
 	}

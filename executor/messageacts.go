@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	mesos "github.com/mesos/mesos-go/api/v1/lib"
+
 	"tandem/api"
 )
 
@@ -32,9 +34,9 @@ type (
 	}
 	// Restarter can end what a task runs and start it anew, the task being the same.
 	Restarter interface {
-		// Restart returns once it runs again. Wait does not return meanwhile, unless
-		// the new start fails or the task is stopped.
-		Restart(ctx context.Context, taskID string, grace time.Duration) error
+		// Restart returns once it runs again, with what came of the new start. Wait does
+		// not return meanwhile, unless that fails or the task is stopped.
+		Restart(ctx context.Context, taskID string, grace time.Duration) (Started, error)
 	}
 	// Committer can make images of running tasks.
 	Committer interface {
@@ -93,7 +95,14 @@ func (e *Executor) planTask(t *task, m *api.Message) (func(context.Context, *api
 			return nil, cannot("is not restarted in its place; restart its taskgroup")
 		}
 		grace := t.grace()
-		return func(ctx context.Context, _ *api.MessageResult) error { return r.Restart(ctx, id, grace) }, nil
+		return func(ctx context.Context, _ *api.MessageResult) error {
+			if !e.post(restarting{task: id}) {
+				return e.work.Err()
+			}
+			started, err := r.Restart(ctx, id, grace)
+			e.post(restarted{id, started, err})
+			return err
+		}, nil
 	case api.MessageCommit:
 		c, ok := rt.(Committer)
 		if !ok {
@@ -106,6 +115,43 @@ func (e *Executor) planTask(t *task, m *api.Message) (func(context.Context, *api
 		}, nil
 	default:
 		return nil, fmt.Errorf("type %q of a message has no code", m.Type) // Check knows them
+	}
+}
+
+// restarting and restarted are the worker's reports to the loop about a restart.
+type (
+	restarting struct{ task string }
+	restarted  struct {
+		task    string
+		started Started
+		err     error
+	}
+)
+
+// restarting ends the checks of a task: that what is being restarted does not answer
+// says nothing about it.
+func (e *Executor) restarting(m restarting) {
+	if t := e.tasks[m.task]; t != nil && t.state == stateRunning {
+		e.endChecks(t)
+		t.healthy = nil
+	}
+}
+
+// restarted begins with the checks anew, and tells of the new process. A restart that
+// failed ends the task, which is another event; until then it is checked as before.
+func (e *Executor) restarted(m restarted) {
+	t := e.tasks[m.task]
+	if t == nil || t.state != stateRunning {
+		return
+	}
+	t.checks = nil
+	e.beginChecks(t)
+	if m.err != nil {
+		return
+	}
+	t.started.Pid, t.started.At = m.started.Pid, m.started.At
+	if t.announced {
+		e.tell(t, mesos.TASK_RUNNING, "restarted on request", nil)
 	}
 }
 

@@ -137,6 +137,7 @@ func (r *scripted) Signal(_ context.Context, id string, sig os.Signal) error {
 type able struct {
 	*scripted
 	forbidden api.MessageType
+	restart   func(ctx context.Context, id string) (Started, error)
 }
 
 func (r able) AllowMessage(t api.MessageType) error {
@@ -156,9 +157,12 @@ func (r able) Reload(_ context.Context, id string) error {
 	return errors.New("reloadCmd: exit code 1")
 }
 
-func (r able) Restart(_ context.Context, id string, grace time.Duration) error {
+func (r able) Restart(ctx context.Context, id string, grace time.Duration) (Started, error) {
 	r.record("restart %s %v", id, grace)
-	return nil
+	if r.restart != nil {
+		return r.restart(ctx, id)
+	}
+	return Started{Pid: 43, At: time.Now()}, nil
 }
 
 func (r able) Commit(_ context.Context, id, image string) (string, error) {

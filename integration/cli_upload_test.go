@@ -108,6 +108,7 @@ func TestCLIMessagesToAProcess(t *testing.T) {
 	if after := task(); strings.Count(after, `"startedAt"`) != strings.Count(before, `"startedAt"`) || !strings.Contains(after, "RUNNING") {
 		t.Errorf("the task before:\n%s\nand after:\n%s", before, after)
 	}
+	eventually(t, 20*time.Second, "the new pid in the table", func() bool { now := s.pids(); return len(now) == 1 && now[0] != pid[0] })
 	refused(t, s.tandem("commit", "nap-0", "x:y", "-n", "test"), 6, "this is for containers")
 }
 

@@ -85,10 +85,10 @@ func (r *Runtime) Reload(ctx context.Context, taskID string) error {
 
 // Restart has the daemon end what runs and start it anew. An answer that is lost
 // does not make two restarts of one.
-func (r *Runtime) Restart(ctx context.Context, taskID string, grace time.Duration) error {
+func (r *Runtime) Restart(ctx context.Context, taskID string, grace time.Duration) (executor.Started, error) {
 	st, err := r.c.Status(ctx, taskID)
 	if err != nil {
-		return err
+		return executor.Started{}, err
 	}
 	before := st.Restarts
 	under := func(s *protocol.Status) bool { return s.Restarts > before || s.State != protocol.StateRunning }
@@ -99,22 +99,21 @@ func (r *Runtime) Restart(ctx context.Context, taskID string, grace time.Duratio
 		return err
 	})
 	if err != nil {
-		return err
+		return executor.Started{}, err
 	}
 	st, err = r.follow(ctx, st, func(s *protocol.Status) bool {
 		return isEnded(s) || s.Restarts > before && s.State == protocol.StateRunning
 	})
 	switch {
 	case client.IsCode(err, protocol.CodeNotFound):
-		return fmt.Errorf("task %q has ended instead of a restart", taskID)
+		err = fmt.Errorf("task %q has ended instead of a restart", taskID)
 	case err != nil:
-		return err
 	case st.Failure != "":
-		return errors.New(st.Failure)
+		err = errors.New(st.Failure)
 	case isEnded(&st):
-		return fmt.Errorf("task %q has ended instead of a restart", taskID)
+		err = fmt.Errorf("task %q has ended instead of a restart", taskID)
 	}
-	return nil
+	return executor.Started{Pid: st.Pid, At: st.StartedAt}, err
 }
 
 // limitsOf is what the daemon sets of a task's amounts.

@@ -59,8 +59,8 @@ func TestFrameworkMessages(t *testing.T) {
 		t.Errorf("limits: %v", err)
 	}
 	for i := 2; i < 4; i++ {
-		if err := r.Restart(t.Context(), "a", 10*time.Second); err != nil {
-			t.Fatalf("restart: %v", err)
+		if started, err := r.Restart(t.Context(), "a", 10*time.Second); err != nil || started.Pid == first.Pid || started.At.IsZero() {
+			t.Fatalf("restart: %+v %v", started, err)
 		}
 		eventually(t, "another run", func() bool { return text("runs") == strings.Repeat("run\n", i) })
 	}
@@ -77,9 +77,10 @@ func TestFrameworkMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-ended
+	_, lateErr := r.Restart(t.Context(), "a", 0)
 	for what, err := range map[string]error{
 		"upload": r.Upload(t.Context(), "a", api.UploadFile{Path: "late"}), "reload": r.Reload(t.Context(), "a"),
-		"restart": r.Restart(t.Context(), "a", 0), "limits": r.UpdateResources(t.Context(), "a", api.ResourceUpdate{}),
+		"restart": lateErr, "limits": r.UpdateResources(t.Context(), "a", api.ResourceUpdate{}),
 	} {
 		if err == nil {
 			t.Errorf("%s of a task that has ended", what)
@@ -95,7 +96,10 @@ func TestFaultDaemonGoesInARestart(t *testing.T) {
 	task := h.task(r, "a", `trap 'sleep 0.3; exit 0' TERM; while :; do sleep 0.02; done`)
 	launch(t, r, task)
 	done := make(chan error, 1)
-	go func() { done <- r.Restart(context.Background(), "a", 20*time.Second) }()
+	go func() {
+		_, err := r.Restart(context.Background(), "a", 20*time.Second)
+		done <- err
+	}()
 	eventually(t, "the restart", func() bool { return h.count("POST /v1/tasks/a/restart") == 1 })
 	h.down()
 	h.up()
@@ -124,7 +128,7 @@ func TestRestartThatFails(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "run.sh")); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Restart(t.Context(), "a", 0); err == nil || !strings.Contains(err.Error(), "no such file in workPath") {
+	if _, err := r.Restart(t.Context(), "a", 0); err == nil || !strings.Contains(err.Error(), "no such file in workPath") {
 		t.Errorf("%v", err)
 	}
 	if e := wait(t, r, "a"); e.Known || !strings.Contains(e.Message, "no such file in workPath") {
