@@ -10,6 +10,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -387,4 +389,49 @@ func TestCancelledFetchLeavesNothing(t *testing.T) {
 		t.Error(err)
 	}
 	leftNothing(t, f)
+}
+
+// TestEncodedArchiveIsTheFileItself: servers that call a .tar.gz an encoded tar mean the file.
+func TestEncodedArchiveIsTheFileItself(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "x-gzip")
+		whole(w, r)
+	})
+	f := newFetcher(t, quick())
+	if d, err := f.Get(t.Context(), protocol.URI{Value: s.URL + "/a.tar.gz"}, nil); err != nil || d != digestPrefix+sumOf(body) {
+		t.Errorf("%s %v", d, err)
+	}
+	if enc := s.headers()[0].Get("Accept-Encoding"); enc != "identity" {
+		t.Errorf("asked for %q", enc)
+	}
+}
+
+// TestTLS: certificates are checked, and nothing goes on without.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	plain := serve(t, whole)
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/down" {
+			http.Redirect(w, r, plain.URL+"/x", http.StatusFound)
+			return
+		}
+		whole(w, r)
+	}))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	t.Cleanup(s.Close)
+	f := newFetcher(t, quick())
+	if _, err := f.Get(t.Context(), protocol.URI{Value: s.URL + "/x"}, nil); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("an unknown certificate: %v", err)
+	}
+	f.client.Transport.(*http.Transport).TLSClientConfig = s.Client().Transport.(*http.Transport).TLSClientConfig
+	if _, err := f.Get(t.Context(), protocol.URI{Value: s.URL + "/x"}, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := f.Get(t.Context(), protocol.URI{Value: s.URL + "/down"}, nil); err == nil || !strings.Contains(err.Error(), "redirect from https to http") {
+		t.Errorf("%v", err)
+	}
+	if n := len(plain.headers()); n != 0 {
+		t.Errorf("%d requests without TLS", n)
+	}
 }

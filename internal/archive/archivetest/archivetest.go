@@ -11,6 +11,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -219,6 +220,7 @@ func HostileTars(t testing.TB) map[string][]byte {
 		t.Fatal(err)
 	}
 	out["nothing but headers"] = b.Bytes()
+	maps.Copy(out, moreTars(t))
 	return out
 }
 
@@ -248,7 +250,7 @@ func OnlyFresh(t testing.TB) map[string][]byte {
 // HostileZips are HostileTars for zip archives.
 func HostileZips(t testing.TB) map[string][]byte {
 	t.Helper()
-	return map[string][]byte{
+	out := map[string][]byte{
 		"dotdot":   Zip(t, Entry{Name: "../canary", Body: "dead"}),
 		"absolute": Zip(t, Entry{Name: "/tmp/escaped-by-a-test", Body: "dead"}),
 		"link out": Zip(t, Entry{Name: "l", Type: link, Link: "../canary"}),
@@ -259,4 +261,6 @@ func HostileZips(t testing.TB) map[string][]byte {
 		"big":      Zip(t, Entry{Name: "z", Body: strings.Repeat("\x00", 200_000)}),
 		"many":     Zip(t, Entry{Name: "1"}, Entry{Name: "2"}, Entry{Name: "3"}, Entry{Name: "4"}, Entry{Name: "5"}, Entry{Name: "6"}),
 	}
+	maps.Copy(out, moreZips(t))
+	return out
 }
