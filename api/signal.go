@@ -15,7 +15,7 @@ func SignalNumber(name string) (syscall.Signal, error) {
 	const highest = 64
 	if n, err := strconv.Atoi(name); err == nil {
 		if n < 1 || n > highest {
-			return 0, fmt.Errorf("there is no signal %d; signals are 1 to %d", n, highest)
+			return 0, fmt.Errorf("signal %d is unknown; use a number from 1 to %d, or a name such as SIGTERM", n, highest)
 		}
 		return syscall.Signal(n), nil
 	}
@@ -26,5 +26,5 @@ func SignalNumber(name string) (syscall.Signal, error) {
 	if s := unix.SignalNum(upper); s != 0 {
 		return s, nil
 	}
-	return 0, fmt.Errorf("there is no signal %q; name one such as SIGTERM or SIGQUIT", clip(name))
+	return 0, fmt.Errorf("signal %q is unknown; use a name such as SIGTERM or a number from 1 to 64", clip(name))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ import (
 func TestRandomTaskgroupsKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(150) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
 			rnd := rand.New(rand.NewPCG(seed, 1))
 			inBubble(t, func(r *rig) { slow(r, rand.New(rand.NewPCG(seed, 2))) }, func(r *rig) { liveAtRandom(r, rnd) })

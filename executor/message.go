@@ -5,13 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"tandem/api"
 )
@@ -131,21 +127,6 @@ func (e *Executor) meant(name string) (*task, error) {
 		return nil, fmt.Errorf("task %q is not here; there are %s", name, strings.Join(names, ", "))
 	}
 	return nil, fmt.Errorf("which task is meant? name one of %s", strings.Join(names, ", "))
-}
-
-// parseSignal reads SIGHUP, HUP or 1; see signal(7).
-func parseSignal(s string) (syscall.Signal, error) {
-	if n, err := strconv.Atoi(s); err == nil && n > 0 && n <= 64 {
-		return syscall.Signal(n), nil
-	}
-	name := strings.ToUpper(s)
-	if !strings.HasPrefix(name, "SIG") {
-		name = "SIG" + name
-	}
-	if sig := unix.SignalNum(name); sig != 0 {
-		return sig, nil
-	}
-	return 0, fmt.Errorf("signal %q is unknown; use a name such as SIGHUP or a number from 1 to 64", s)
 }
 
 // doMessages is the worker.

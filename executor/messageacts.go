@@ -58,7 +58,7 @@ func (e *Executor) planTask(t *task, m *api.Message) (func(context.Context, *api
 	}
 	switch m.Type {
 	case api.MessageSignal:
-		sig, err := parseSignal(m.Signal)
+		sig, err := api.SignalNumber(m.Signal)
 		if err != nil {
 			return nil, err
 		}

@@ -255,3 +255,83 @@ func TestFaultExecutorOfAMixedTaskgroupIsKilled(t *testing.T) {
 		t.Error("the process lives")
 	}
 }
+
+// TestContainersWithoutANetworkShareTheirLoopback: a taskgroup is one namespace in
+// every mode but HOST, also where that has no way out.
+func TestContainersWithoutANetworkShareTheirLoopback(t *testing.T) {
+	t.Parallel()
+	needEngine(t)
+	c := startCluster(t, clusterOptions{noDaemon: true})
+	g := c.launch(
+		box("server", "NONE", "mkdir /w; echo hello > /w/x; exec httpd -f -p 127.0.0.1:8080 -h /w"),
+		box("client", "NONE", "until wget -q -O - http://127.0.0.1:8080/x; do sleep 0.1; done"),
+	)
+	c.waitState(g, "client", mesos.TASK_FINISHED)
+	out, err := os.ReadFile(filepath.Join(c.report(g, "client").Sandbox, "stdout"))
+	if err != nil || strings.TrimSpace(string(out)) != "hello" {
+		t.Errorf("%q, %v", out, err)
+	}
+	if r := c.report(g, "server"); len(r.IPs) != 0 {
+		t.Errorf("addresses %v of a network without any", r.IPs)
+	}
+	c.kill(g, "server")
+	c.waitState(g, "server", mesos.TASK_KILLED)
+	c.waitExecutorGone(g)
+	if left := containersOf(t, g); len(left) > 0 {
+		t.Errorf("containers left: %v", left)
+	}
+	c.nothingLeft()
+}
+
+// TestFaultSandboxKilledFromOutside: without their network the tasks are of no
+// use, and their taskgroup fails rather than going on unreachable.
+func TestFaultSandboxKilledFromOutside(t *testing.T) {
+	t.Parallel()
+	needEngine(t)
+	c := startCluster(t, clusterOptions{})
+	p := proc(c, "p", "exec sleep 1000")
+	p.Network.Mode = "BRIDGE"
+	g := c.launch(box("a", "BRIDGE", "exec sleep 1000"), p)
+	c.waitState(g, "p", mesos.TASK_RUNNING)
+	own := c.report(g, "a").ContainerID
+	for _, id := range containersOf(t, g) {
+		if id != own {
+			if err := harness.engine.ContainerKill(t.Context(), id, "KILL"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s := c.waitState(g, "a", mesos.TASK_FAILED)
+	if !strings.Contains(s.GetMessage(), "holds the network") {
+		t.Errorf("message %q", s.GetMessage())
+	}
+	c.waitState(g, "p", mesos.TASK_KILLED)
+	c.waitExecutorGone(g)
+	if left := containersOf(t, g); len(left) > 0 {
+		t.Errorf("containers left: %v", left)
+	}
+	c.nothingLeft()
+}
+
+// TestStopSignalOfTheKillPolicy comes in the place of the image's, after the drain delay.
+func TestStopSignalOfTheKillPolicy(t *testing.T) {
+	t.Parallel()
+	needEngine(t)
+	c := startCluster(t, clusterOptions{noDaemon: true})
+	s := box("a", "HOST", "trap 'echo term; exit 1' TERM; trap 'echo quit; exit 0' QUIT; while :; do sleep 0.1; done")
+	s.KillPolicy = api.TaskKillPolicy{GracePeriodSeconds: 20, DrainSeconds: 2, StopSignal: "SIGQUIT"}
+	g := c.launch(s)
+	c.waitState(g, "a", mesos.TASK_RUNNING)
+	began := time.Now()
+	c.kill(g, "a")
+	c.waitState(g, "a", mesos.TASK_KILLED)
+	if took := time.Since(began); took < 2*time.Second {
+		t.Errorf("ended %v after the KILL, before the drain delay was over", took)
+	}
+	out, err := os.ReadFile(filepath.Join(c.report(g, "a").Sandbox, "stdout"))
+	if err != nil || strings.TrimSpace(string(out)) != "quit" {
+		t.Errorf("it was told %q, %v", out, err)
+	}
+	c.waitExecutorGone(g)
+	c.nothingLeft()
+}
