@@ -15,6 +15,7 @@ import (
 	"tandem/executor/container"
 	"tandem/executor/container/policy"
 	"tandem/executor/process"
+	"tandem/internal/failpoint"
 	"tandem/internal/journal"
 )
 
@@ -53,7 +54,8 @@ func serve(ctx context.Context, o *options, cfg executor.Config, log *slog.Logge
 				return container.New(container.Options{
 					Policy: allowed, LogSize: int64(o.logSize) << 20, LogFiles: o.logFiles,
 					Host: o.dockerHost, Journal: owner, PublishAddress: o.publishAddress, Logger: log,
-					Deny: []string{o.processdSocket, o.dataDir},
+					Deny:       []string{o.processdSocket, o.dataDir},
+					ImageCache: imageCache(o.dataDir),
 				})
 			},
 			api.TaskProcess: func() (executor.Runtime, error) {
@@ -77,6 +79,15 @@ func serve(ctx context.Context, o *options, cfg executor.Config, log *slog.Logge
 		Log:  log,
 	})
 	return e.Run(ctx)
+}
+
+// imageCache is where the executors of an agent remember images. Where points are
+// armed there is none: the calls of a path are counted then, and must be the same each time.
+func imageCache(dataDir string) string {
+	if failpoint.Armed() {
+		return ""
+	}
+	return filepath.Join(dataDir, "images")
 }
 
 // shrink gives memory back once the tasks run. One executor stands beside every

@@ -74,6 +74,9 @@ type Options struct {
 	// never. LogFiles is how many rotated files of each are kept.
 	LogSize  int64
 	LogFiles int
+	// ImageCache is a directory, of all executors of the agent, for what the engine
+	// told of images; empty means that it is asked each time.
+	ImageCache string
 	// PullIdle is how long a pull may make no progress; 0 means 3 minutes.
 	PullIdle time.Duration
 	// pullPause is the pause after the first failure of a pull; 0 means pullPause.

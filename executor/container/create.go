@@ -168,6 +168,7 @@ func (r *Runtime) refused(t *task, err error) error {
 		return t.networkRefused(err)
 	}
 	if errors.As(err, &e) && engine.IsNotFound(err) {
+		r.forget(t.image)
 		return fmt.Errorf("image %q is not on this agent (%s); pull it, or set imagePullPolicy to IfNotPresent or Always: %w", t.image, e.Message, err)
 	}
 	return fmt.Errorf("task %q: %w", t.id, err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"tandem/executor"
 	"tandem/executor/container/internal/engine"
@@ -22,9 +23,9 @@ const (
 // imageFacts are what a launch needs to know of its image.
 type imageFacts struct {
 	// Digest is that of the image in its registry, or its id.
-	Digest string
+	Digest string `json:"digest"`
 	// StopSignal is empty where the image has none of its own.
-	StopSignal string
+	StopSignal string `json:"stopSignal,omitempty"`
 }
 
 // Prepare makes sure that the image is on the agent, as the pull policy says;
@@ -50,8 +51,15 @@ func (r *Runtime) Prepare(ctx context.Context, t *executor.Task, progress func(s
 	default:
 		return &executor.RefusedError{Err: fmt.Errorf("imagePullPolicy %q is unknown; use Always, IfNotPresent or Never", policy)}
 	}
+	began := time.Now()
 	var img *engine.Image
 	if policy != pullAlways {
+		if known, ok := r.known(c.Image); ok {
+			r.mu.Lock()
+			r.images[t.ID] = known
+			r.mu.Unlock()
+			return nil
+		}
 		img, err = r.engine.Image(ctx, c.Image)
 		switch {
 		case err != nil && !engine.IsNotFound(err):
@@ -61,6 +69,7 @@ func (r *Runtime) Prepare(ctx context.Context, t *executor.Task, progress func(s
 		}
 	}
 	if img == nil {
+		began = time.Time{} // when it is looked up after the pull is not known here
 		p := pull{r: r, ref: c.Image, name: name, tag: tag, auth: auth(c.RegistryUser, c.RegistryPass, name), always: policy == pullAlways, progress: progress}
 		if img, err = p.once(ctx); err != nil {
 			if ctx.Err() != nil {
@@ -72,8 +81,12 @@ func (r *Runtime) Prepare(ctx context.Context, t *executor.Task, progress func(s
 			return fmt.Errorf("image %q cannot be pulled (imagePullPolicy %s): %w; check the name, the registry and imagePullUser and imagePullPasswd, or load it with docker load", c.Image, policy, scrub(err, c.RegistryPass))
 		}
 	}
+	facts := imageFacts{Digest: img.Digest(name), StopSignal: img.Config.StopSignal}
+	if tag != "" { // an id is in no index
+		r.note(c.Image, facts, img, began)
+	}
 	r.mu.Lock()
-	r.images[t.ID] = imageFacts{Digest: img.Digest(name), StopSignal: img.Config.StopSignal}
+	r.images[t.ID] = facts
 	r.mu.Unlock()
 	return nil
 }

@@ -168,6 +168,11 @@ type Image struct {
 		Labels     map[string]string
 		StopSignal string
 	}
+	// GraphDriver says where its layers are, where they are in directories.
+	GraphDriver struct {
+		Name string
+		Data map[string]string
+	}
 }
 
 // Digest is the digest under which the registry of name knows the image; one that
