@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
 
 	"tandem/processdaemon/protocol"
 )
@@ -230,4 +231,34 @@ func TestRotationKeepsThePlace(t *testing.T) {
 			t.Errorf("%v %v", names, err)
 		}
 	}
+}
+
+// TestDivide: the parts are the whole head; they can be cut off one by one; no more
+// are copied than are kept, and none is much longer than the limit.
+func TestDivide(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		block := rapid.SampledFrom([]int64{1, 512, 4096}).Draw(t, "block")
+		head := rapid.Int64Range(1, 1<<20).Draw(t, "blocks") * block
+		first := rapid.Int64Range(0, head).Draw(t, "first")
+		limit := rapid.Int64Range(1, 1<<24).Draw(t, "limit")
+		keep := rapid.IntRange(0, 5).Draw(t, "keep")
+		parts := divide(first, head, limit, keep, block)
+		sum := int64(0)
+		for i, n := range parts {
+			sum += n
+			if n < 0 || n == 0 && i > 0 || n%block != 0 {
+				t.Fatalf("part %d has %d bytes: %v", i, n, parts)
+			}
+			if i > 0 && n >= 2*max(limit, block)+int64(keep+1)*block {
+				t.Fatalf("part %d is far beyond the limit %d: %v", i, limit, parts)
+			}
+		}
+		if sum != head || len(parts)-1 > keep {
+			t.Fatalf("%d bytes of %d in %d parts, %d are kept: %v", sum, head, len(parts), keep, parts)
+		}
+		if keep > 0 && head-first > block && len(parts) < 2 {
+			t.Fatalf("nothing is copied: %v", parts)
+		}
+	})
 }

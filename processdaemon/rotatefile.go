@@ -74,13 +74,14 @@ func rotateOpen(root *os.Root, f *os.File, size int64, name string, limit int64,
 func divide(first, head, limit int64, keep int, block int64) []int64 {
 	skip := first / block * block
 	body := head - skip
-	if keep == 0 || body == 0 {
+	if keep == 0 || body < block {
 		return []int64{head}
 	}
-	count := max(1, body/max(1, limit))
-	size := max(block, body/count/block*block)
+	limit = max(block, limit/block*block)
+	count := max(1, body/limit)
+	size := max(1, body/count/block) * block
 	if count > int64(keep) {
-		count, size = int64(keep), max(block, limit/block*block)
+		count, size = int64(keep), limit
 		skip = head - count*size
 	}
 	// The oldest has what does not divide.
