@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"tandem/internal/failpoint"
 )
 
 // WriteIn puts data under a plain name in an opened directory, replacing what has
@@ -41,6 +43,9 @@ func WriteIn(root *os.Root, name string, data []byte, perm os.FileMode, own func
 		err = f.Chmod(perm)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := failpoint.Inject("atomicfile/rename"); err != nil {
 		return err
 	}
 	return root.Rename(tmp, name)
