@@ -1,8 +1,8 @@
 package processdaemon
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -16,7 +16,7 @@ func TestExitIsNoticedAtOnce(t *testing.T) {
 	const n = 15
 	var took []time.Duration
 	for i := range n {
-		id := fmt.Sprint(i)
+		id := strconv.Itoa(i)
 		st := run(t, d, spec(d, id, "sleep 60"))
 		begin := time.Now()
 		if err := syscall.Kill(st.Pid, syscall.SIGKILL); err != nil {

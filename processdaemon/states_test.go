@@ -43,7 +43,7 @@ func TestStopInEveryState(t *testing.T) {
 	d := newDaemon(t)
 	slow := stalled(t)
 	deaf := `trap "" TERM; : > up; while :; do sleep 0.05; done`
-	make := map[protocol.State]func(id string) protocol.Spec{
+	specs := map[protocol.State]func(id string) protocol.Spec{
 		preparing: func(id string) protocol.Spec {
 			s := spec(d, id, "true")
 			s.URIs = []protocol.URI{{Value: slow}}
@@ -63,7 +63,7 @@ func TestStopInEveryState(t *testing.T) {
 		ended:       func(id string) protocol.Spec { return spec(d, id, "true") },
 	}
 	for _, state := range states {
-		if make[state] == nil {
+		if specs[state] == nil {
 			if state != killing && state != deleted {
 				t.Errorf("no task for state %s", state)
 			}
@@ -73,7 +73,7 @@ func TestStopInEveryState(t *testing.T) {
 			t.Run(fmt.Sprint(state, grace), func(t *testing.T) {
 				t.Parallel()
 				id := fmt.Sprint(state, "-", grace)
-				s := make[state](id)
+				s := specs[state](id)
 				if _, err := d.Create(s); err != nil {
 					t.Fatal(err)
 				}
@@ -85,8 +85,7 @@ func TestStopInEveryState(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				switch state {
-				case stopping, terminating, draining:
+				if state == stopping || state == terminating || state == draining {
 					awaitState(t, d, id, running)
 					eventually(t, "it is deaf", func() bool { return exists(filepath.Join(s.WorkPath, "up")) })
 					if _, err := d.Stop(id, time.Hour); err != nil {
