@@ -107,18 +107,18 @@ func TestFaultPidFileComesLateOrIsReplaced(t *testing.T) {
 	const worker = `sh -c 'echo $$ > true; trap "exit 6" USR1; : > trapped; while :; do sleep 0.02; done'`
 	cases := map[string]string{
 		"blanks": `(` + worker + ` &) ; until [ -s true ]; do sleep 0.01; done; printf '%s \t\r\n \n' "$(cat true)" > app.pid`,
-		"late":   `(` + worker + ` &) ; (until [ -s true ]; do sleep 0.01; done; sleep 0.3; cat true > app.pid) & exit 0`,
+		"late":   `(` + worker + ` &) ; (until [ -s true ]; do sleep 0.01; done; sleep 0.1; cat true > app.pid) & exit 0`,
 		"link":   `(` + worker + ` &) ; until [ -s true ]; do sleep 0.01; done; ln -s true app.pid`,
 		// A launcher that runs on beside its successor.
-		"replaced": `sleep 60 & echo $! > app.pid; (sleep 0.2; ` + worker + ` & until [ -s true ]; do sleep 0.01; done; cat true > x; mv x app.pid) & exit 0`,
+		"replaced": `sleep 60 & echo $! > app.pid; (sleep 0.1; ` + worker + ` & until [ -s true ]; do sleep 0.01; done; cat true > x; mv x app.pid) & exit 0`,
 		// One that ends before its successor has written its own pid.
-		"handed-over": `sleep 0.2 & echo $! > app.pid; (sleep 0.4; ` + worker + ` & until [ -s true ]; do sleep 0.01; done; cat true > app.pid) & exit 0`,
+		"handed-over": `sleep 0.1 & echo $! > app.pid; (sleep 0.2; ` + worker + ` & until [ -s true ]; do sleep 0.01; done; cat true > app.pid) & exit 0`,
 		// Emptied and filled again, as by a shell's redirection.
 		"torn": `(` + worker + ` &) ; until [ -s true ]; do sleep 0.01; done; : > app.pid; (sleep 0.1; head -c 1 true > app.pid; sleep 0.1; cat true > app.pid) & exit 0`,
 	}
 	for id, script := range cases {
 		s := spec(d, id, "./start.sh")
-		s.PidFile, s.StartGrace = "app.pid", 2*time.Second
+		s.PidFile, s.StartGrace = "app.pid", 3*time.Second
 		write(t, filepath.Join(s.WorkPath, "start.sh"), "#!/bin/sh\n"+script+"\n", 0o755)
 		run(t, d, s)
 	}
@@ -147,8 +147,8 @@ func TestFaultPidFileProcessEndsEarly(t *testing.T) {
 		script string
 		grace  time.Duration
 	}{
-		"alone":  {"(sh -c 'echo $$ > app.pid; sleep 0.3; exit 4' &)\nuntil [ -s app.pid ]; do sleep 0.01; done", time.Hour},
-		"others": {"sleep 60 &\n(sh -c 'echo $$ > app.pid; sleep 0.3; exit 4' &)\nuntil [ -s app.pid ]; do sleep 0.01; done", 2 * time.Second},
+		"alone":  {"(sh -c 'echo $$ > app.pid; sleep 0.1; exit 4' &)\nuntil [ -s app.pid ]; do sleep 0.01; done", time.Hour},
+		"others": {"sleep 60 &\n(sh -c 'echo $$ > app.pid; sleep 0.1; exit 4' &)\nuntil [ -s app.pid ]; do sleep 0.01; done", 2 * time.Second},
 	} {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
@@ -183,7 +183,7 @@ func TestFaultPidFileProcName(t *testing.T) {
 		"script-of-sh": {"worker.sh", "sh -u ./worker.sh & echo $! > app.pid", ""},
 		"title":        {"server", titled, ""},
 		// Known by its first name until its exec: looked at again.
-		"after-exec": {sleepProgram, "(sh -c 'echo $$ > app.pid; until [ -e go ]; do sleep 0.01; done; exec sleep 60' &) ; (sleep 0.3; : > go) & exit 0", ""},
+		"after-exec": {sleepProgram, "(sh -c 'echo $$ > app.pid; until [ -e go ]; do sleep 0.01; done; exec sleep 60' &) ; (sleep 0.1; : > go) & exit 0", ""},
 		"other":      {"mongod", "sleep 60 & echo $! > app.pid", fmt.Sprintf(`is %q called with "60" and not procName "mongod"`, sleepProgram)},
 		"other-sh":   {"mongod", "./worker.sh & echo $! > app.pid", fmt.Sprintf(`is %q called with "worker.sh" and not procName "mongod"`, shell)},
 	}

@@ -20,6 +20,8 @@ import (
 type unruly struct {
 	id, cmd string
 	pidFile bool
+	// hangs tells that it is a start command that does not end.
+	hangs bool
 	// stop is after which file of the workPath's is there the task is stopped; "" waits for its own end.
 	stop  string
 	grace time.Duration
@@ -48,9 +50,9 @@ func unrulyCommands() []unruly {
 	code := func(n int) *protocol.Exit { return &protocol.Exit{Known: true, Code: n} }
 	killed, termed := &protocol.Exit{Known: true, Signal: 9}, &protocol.Exit{Known: true, Signal: 15}
 	return []unruly{
-		{id: "hangs", cmd: "exec sleep 1000", pidFile: true, failure: "did not end within"},
-		{id: "hangs-deaf", cmd: deaf, pidFile: true, failure: "did not end within"},
-		{id: "hangs-and-is-stopped", cmd: ": > up; exec sleep 1000", pidFile: true, stop: "up", grace: time.Hour, failure: "stopped before its start was complete"},
+		{id: "hangs", cmd: "exec sleep 1000", pidFile: true, hangs: true, failure: "did not end within"},
+		{id: "hangs-deaf", cmd: deaf, pidFile: true, hangs: true, failure: "did not end within"},
+		{id: "stopped-in-its-start", cmd: ": > up; exec sleep 1000", pidFile: true, stop: "up", grace: time.Hour, failure: "stopped before its start was complete"},
 		{id: "grandchild", cmd: "sleep 1000 & exit 0", exit: code(0)},
 		{id: "grandchild-of-failure", cmd: "sleep 1000 & exit 3", pidFile: true, failure: "exit code 3"},
 		{id: "new-session", cmd: "exec setsid -w sleep 1000", stop: ".", grace: time.Hour, exit: termed, escapes: true},
@@ -62,7 +64,7 @@ func unrulyCommands() []unruly {
 		{id: "deaf-children", cmd: `(` + deaf + `) & until [ -e up ]; do sleep 0.01; done; : > both; exec sleep 1000`, stop: "both", grace: 200 * time.Millisecond, exit: termed},
 		{id: "stops-itself", cmd: `: > up; kill -STOP $$; exit 7`, stop: "up", grace: time.Hour, exit: termed},
 		{id: "bomb", cmd: bomb, stop: "up", grace: 300 * time.Millisecond, exit: killed},
-		{id: "bomb-start-command", cmd: bomb, pidFile: true, failure: "startCmd"},
+		{id: "bomb-start-command", cmd: bomb, pidFile: true, hangs: true, failure: "startCmd"},
 		{id: "bomb-pid-file", cmd: inBackground(bomb), pidFile: true, stop: "up", grace: 0, exit: killed, escapes: true},
 	}
 }
@@ -76,11 +78,17 @@ func TestFaultUnrulyCommands(t *testing.T) { //nolint:tparallel // each of its p
 		return
 	}
 	limitPids(t)
-	t.Run("groups", func(t *testing.T) { unrulyTasks(t, true) })
+	for _, hangs := range []bool{false, true} {
+		t.Run("groups", func(t *testing.T) { unrulyTasks(t, true, hangs) })
+	}
 	unmountGroups(t, false)
-	t.Run("groups-v1", func(t *testing.T) { unrulyTasks(t, true) })
+	for _, hangs := range []bool{false, true} {
+		t.Run("groups-v1", func(t *testing.T) { unrulyTasks(t, true, hangs) })
+	}
 	unmountGroups(t, true)
-	t.Run("sessions", func(t *testing.T) { unrulyTasks(t, false) })
+	for _, hangs := range []bool{false, true} {
+		t.Run("sessions", func(t *testing.T) { unrulyTasks(t, false, hangs) })
+	}
 }
 
 // limitPids bounds what a bomb can do to the machine: Linux 6.14 and later have a limit
@@ -100,9 +108,13 @@ func limitPids(t *testing.T) {
 	}
 }
 
-func unrulyTasks(t *testing.T, groups bool) {
+// unrulyTasks tries those that hang under a daemon without patience, and the others under one
+// that has it, for the machine may be slow.
+func unrulyTasks(t *testing.T, groups, hangs bool) {
 	p := newProc(t)
-	p.env = []string{startTimeoutEnv + "=700ms"}
+	if hangs {
+		p.env = []string{startTimeoutEnv + "=500ms"}
+	}
 	p.start("")
 	info, err := p.c.Info(t.Context())
 	if err != nil {
@@ -113,7 +125,7 @@ func unrulyTasks(t *testing.T, groups bool) {
 	var calm, bombs []unruly
 	for _, c := range unrulyCommands() {
 		switch {
-		case c.escapes && !groups:
+		case c.escapes && !groups, c.hangs != hangs:
 		case c.bomb():
 			bombs = append(bombs, c)
 		default:
