@@ -65,8 +65,12 @@ func whole(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "x", time.Time{}, bytes.NewReader(body))
 }
 
-// breaks sends the beginning and resets the connection.
-func breaks(n int, header ...string) http.HandlerFunc {
+// breaks sends the beginning and closes the connection, resets resets it: then
+// what is on its way is lost, too.
+func breaks(n int, header ...string) http.HandlerFunc { return ends(false, n, header...) }
+func resets(n int) http.HandlerFunc                   { return ends(true, n) }
+
+func ends(reset bool, n int, header ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("ETag", `"one"`)
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
@@ -79,7 +83,9 @@ func breaks(n int, header ...string) http.HandlerFunc {
 		if err != nil {
 			return
 		}
-		c.(*net.TCPConn).SetLinger(0)
+		if reset {
+			c.(*net.TCPConn).SetLinger(0)
+		}
 		c.Close()
 	}
 }
@@ -125,6 +131,7 @@ func TestFaultServer(t *testing.T) {
 	t.Parallel()
 	total := len(body)
 	half := total / 2
+	lies := bytes.Repeat([]byte("!"), total)
 	rest := fmt.Sprintf("bytes %d-%d/%d", half, total-1, total)
 	hang := func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 	for _, c := range []struct {
@@ -168,21 +175,22 @@ func TestFaultServer(t *testing.T) {
 			fmt.Fprintf(rw, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\nX-Checksum-Sha256: %s\r\n\r\n%s", sumOf(body), body)
 			rw.Flush()
 		}}, "wrong checksum", 1},
-		{"reset in the middle", []http.HandlerFunc{breaks(half), whole}, "", 2},
-		{"reset again and again", []http.HandlerFunc{breaks(half), breaks(half), breaks(half), breaks(half), breaks(half), breaks(half)},
+		{"breaks off in the middle", []http.HandlerFunc{breaks(half), whole}, "", 2},
+		{"reset in the middle", []http.HandlerFunc{resets(half), whole}, "", 2},
+		{"reset again and again", []http.HandlerFunc{resets(half)},
 			"given up after 5 tries: it broke off after ", 5},
 		{"reset, and no validator", []http.HandlerFunc{breaks(half, "ETag", ""), whole}, "", 2},
 		{"reset, and a weak validator", []http.HandlerFunc{breaks(half, "ETag", `W/"one"`), whole}, "", 2},
 		{"reset before the answer", []http.HandlerFunc{func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, whole}, "", 2},
-		{"206 of another place", []http.HandlerFunc{breaks(half), part(fmt.Sprintf("bytes 0-%d/%d", half-1, total), `"one"`, body[:half]), whole}, "", 3},
-		{"206 of another size", []http.HandlerFunc{breaks(half), part(fmt.Sprintf("bytes %d-%d/%d", half, total-1, total+5), `"one"`, body[half:]), whole}, "", 3},
-		{"206 of another content", []http.HandlerFunc{breaks(half), part(rest, `"two"`, body[half:]), whole}, "", 3},
-		{"206 beyond the end", []http.HandlerFunc{breaks(half), part(fmt.Sprintf("bytes %d-%d/%d", half, total, total), `"one"`, body[half:]), whole}, "", 3},
-		{"206 without a place", []http.HandlerFunc{breaks(half), part("", `"one"`, body[half:]), whole}, "", 3},
-		{"206 of another length", []http.HandlerFunc{breaks(half), part(rest, `"one"`, body[:5]), whole}, "", 3},
+		{"206 of another place", []http.HandlerFunc{breaks(half), part(fmt.Sprintf("bytes %d-%d/%d", half+1, total-1, total), `"one"`, lies[half+1:]), whole}, "", 3},
+		{"206 of another size", []http.HandlerFunc{breaks(half), part(fmt.Sprintf("bytes %d-%d/%d", half, total-1, total+5), `"one"`, lies[half:]), whole}, "", 3},
+		{"206 of another content", []http.HandlerFunc{breaks(half), part(rest, `"two"`, lies[half:]), whole}, "", 3},
+		{"206 beyond the end", []http.HandlerFunc{breaks(half), part(fmt.Sprintf("bytes %d-%d/%d", half, total, total), `"one"`, append(lies[half:total:total], 0)), whole}, "", 3},
+		{"206 without a place", []http.HandlerFunc{breaks(half), part("", `"one"`, lies[half:]), whole}, "", 3},
+		{"206 of another length", []http.HandlerFunc{breaks(half), part(rest, `"one"`, lies[:5]), whole}, "", 3},
 		{"206 by parts", []http.HandlerFunc{breaks(half), part(fmt.Sprintf("bytes %d-%d/%d", half, half+9, total), `"one"`, body[half:half+10]), whole}, "", 3},
 		{"206 for the whole", []http.HandlerFunc{part(rest, `"one"`, body[half:])}, "sent a part (206) although the whole was asked for", 5},
-		{"206 always wrong", []http.HandlerFunc{breaks(half), part(rest, `"two"`, body[half:]), part(rest, `"two"`, body[half:])}, "the whole was asked for", 5},
+		{"206 always wrong", []http.HandlerFunc{breaks(half), part(rest, `"two"`, lies[half:]), part(rest, `"two"`, lies[half:])}, "the whole was asked for", 5},
 		{"the whole for a part", []http.HandlerFunc{breaks(half), func(w http.ResponseWriter, _ *http.Request) { w.Write(body) }}, "", 2},
 		{"416", []http.HandlerFunc{breaks(half), status(416), whole}, "", 3},
 		{"416 for the whole", []http.HandlerFunc{status(416)}, "answered 416", 1},
@@ -247,7 +255,7 @@ func TestFaultServer(t *testing.T) {
 func TestResumeAsksForTheRestOnly(t *testing.T) {
 	t.Parallel()
 	n := len(body)
-	s := serve(t, breaks(n/4), whole)
+	s := serve(t, resets(n/4), whole)
 	f := newFetcher(t, quick())
 	var texts []string
 	if _, err := f.Get(t.Context(), protocol.URI{Value: s.URL + "/x"}, func(text string) { texts = append(texts, text) }); err != nil {
