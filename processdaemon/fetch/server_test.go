@@ -65,8 +65,8 @@ func whole(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "x", time.Time{}, bytes.NewReader(body))
 }
 
-// breaks sends the beginning and closes the connection, resets resets it: then
-// what is on its way is lost, too.
+// breaks sends the beginning and closes the connection; with resets it is reset, and
+// what is on its way is lost.
 func breaks(n int, header ...string) http.HandlerFunc { return ends(false, n, header...) }
 func resets(n int) http.HandlerFunc                   { return ends(true, n) }
 
@@ -141,13 +141,13 @@ func TestFaultServer(t *testing.T) {
 		requests int
 	}{
 		{"well", []http.HandlerFunc{whole}, "", 1},
-		{"stalls in the header", []http.HandlerFunc{hang}, "no progress for 500ms", 1},
+		{"stalls in the header", []http.HandlerFunc{hang}, "no progress for 1s", 1},
 		{"stalls in the body", []http.HandlerFunc{func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("ETag", `"one"`)
 			w.Write(body[:half])
 			w.(http.Flusher).Flush()
 			hang(w, r)
-		}, hang}, "no progress for 500ms", 2},
+		}, hang}, "no progress for 1s", 2},
 		{"stalls in the body once", []http.HandlerFunc{func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("ETag", `"one"`)
 			w.Header().Set("Content-Length", strconv.Itoa(total))
@@ -161,7 +161,7 @@ func TestFaultServer(t *testing.T) {
 				w.(http.Flusher).Flush()
 				time.Sleep(10 * time.Millisecond)
 			}
-		}, hang}, "no progress for 500ms", 2},
+		}, hang}, "no progress for 1s", 2},
 		{"promises more than it has", []http.HandlerFunc{func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			w.Write(body[:10])
@@ -229,7 +229,7 @@ func TestFaultServer(t *testing.T) {
 			s := serve(t, c.answers...)
 			l := quick()
 			if strings.Contains(c.want, "no progress") || strings.HasPrefix(c.name, "stalls") {
-				l.Stall = 500 * time.Millisecond
+				l.Stall = time.Second
 			}
 			f := newFetcher(t, l)
 			digest, err := f.Get(t.Context(), protocol.URI{Value: "http://me:geheim@" + s.Listener.Addr().String() + "/x?token=geheim"}, nil)
