@@ -211,16 +211,22 @@ func (path daemonPath) live(c *cluster, pass *failpoint.Pass) (out lifeOf, err e
 		spared = c.bystander()
 	}
 	var before []failpoint.Pass
-	executorTrail := filepath.Join(c.dir, "executor-trail")
+	executorTrail, unmade := filepath.Join(c.dir, "executor-trail"), failpoint.Pass{Name: "engine/POST containers/create", N: 1}
 	if path.neverMade {
 		before, _ = failpoint.Trail(trail)
-		c.executorEnv = failpoint.EnvVar + "='" + armed(executorTrail, &failpoint.Pass{Name: "engine/POST containers/create", N: 1}) + "'"
+		c.executorEnv = failpoint.EnvVar + "='" + armed(executorTrail, &unmade) + "'"
 	}
 	specs := path.tasks(c)
 	g := c.launch(specs...)
 	var runs func() bool
 	var killErr error
-	var death time.Time
+	w := c.watchFor(g, specs, func() time.Time {
+		if path.neverMade && passed(executorTrail, unmade) {
+			return lastPass(executorTrail)
+		}
+		return time.Time{}
+	})
+	defer w.end()
 	// A process that is killed as soon as it runs may not have come to its first line.
 	ran := func() error {
 		return await(10*time.Second, "the first line of "+specs[0].Name, func() bool {
@@ -237,20 +243,17 @@ func (path daemonPath) live(c *cluster, pass *failpoint.Pass) (out lifeOf, err e
 	case path.orphaned:
 		runs = func() bool {
 			before, _ = failpoint.Trail(trail)
-			death = time.Now()
 			if pid := c.executorPid(g); pid > 0 {
 				_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone
 			}
+			w.died(time.Now())
 			return false
 		}
 	}
 	if err := errors.Join(c.live(g, specs, runs), killErr); err != nil {
 		return out, err
 	}
-	if path.neverMade {
-		death = lastPass(executorTrail)
-	}
-	if out.took, err = c.gone(g, specs, death); err != nil {
+	if out.took, err = w.end(); err != nil {
 		return out, err
 	}
 	if pass != nil {

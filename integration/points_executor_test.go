@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -67,17 +68,18 @@ func (c *cluster) executorAtEveryPoint(path faultPath) {
 	}
 	tryEach(c.t, "executor, "+path.name, points, 8, func(p failpoint.Pass) (time.Duration, error) {
 		g, trail, specs := launch(&p)
-		if err := c.live(g, specs, nil); err != nil {
-			return 0, err
-		}
-		died, death := c.failure(g).Status != 0, time.Time{}
-		if died {
-			death = lastPass(trail)
-		}
-		took, err := c.gone(g, specs, death)
-		if err != nil {
+		w := c.watchFor(g, specs, func() time.Time {
+			if passed(trail, p) {
+				return lastPass(trail)
+			}
+			return time.Time{}
+		})
+		err := c.live(g, specs, nil)
+		took, goneErr := w.end()
+		if err := errors.Join(err, goneErr); err != nil {
 			return took, err
 		}
+		died := c.failure(g).Status != 0
 		switch reached := passed(trail, p); {
 		case !reached && !died:
 			return took, errUnreached

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -14,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/docker/docker/api/types/container"
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"tandem/api"
@@ -242,38 +240,6 @@ func (c *cluster) live(g string, specs []*api.TaskSpec, runs func() bool) error 
 		return err
 	}
 	return await(20*time.Second, "news of the executor's end", func() bool { return c.failure(g) != nil })
-}
-
-// reapLimit is how long after its executor's death something of a taskgroup may be
-// left. It is held to where the faults are run alone; beside other tests there is patience.
-const reapLimit = 5 * time.Second
-
-// gone waits until nothing of a taskgroup is left, records and leases included, and
-// tells how long after the death of its executor that was. Without a death the limit
-// counts from now.
-func (c *cluster) gone(g string, specs []*api.TaskSpec, death time.Time) (time.Duration, error) {
-	if death.IsZero() {
-		death = time.Now()
-	}
-	var left []string
-	err := await(reapLimit, "what an executor left", func() bool {
-		left = c.leftOf(g, specs)
-		return len(left) == 0
-	})
-	took := time.Since(death)
-	if err == nil {
-		if os.Getenv(faultsEvery) == "1" && took > reapLimit {
-			err = fmt.Errorf("it took %v until nothing was left, and may take %v", took, reapLimit)
-		}
-		return took, err
-	}
-	err = fmt.Errorf("%w: %s", err, strings.Join(left, ", "))
-	if harness.engine != nil {
-		for _, id := range containersOf(c.t, g) {
-			err = errors.Join(err, harness.engine.ContainerRemove(context.Background(), id, container.RemoveOptions{Force: true}))
-		}
-	}
-	return took, err
 }
 
 // leftOf is all that there is of a taskgroup: processes, containers, control groups,

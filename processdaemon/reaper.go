@@ -51,6 +51,8 @@ func (d *Daemon) reapLoop(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	d.sweepGroups(complain)
+	// At once: an earlier daemon may have been at it.
+	d.reapOnce(ctx, &wg, complain)
 	for {
 		select {
 		case <-ctx.Done():

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"tandem/executor/container/internal/engine"
 	"tandem/internal/journal"
@@ -41,10 +42,12 @@ func clean(ctx context.Context, c *engine.Client, rec journal.Record) error {
 	if data.Name == "" {
 		data.Name = containerName(rec.ID)
 	}
-	removed, fence := false, ""
-	drop := func(id string, labels map[string]string) error {
+	removed, fence := false, standing{}
+	drop := func(id string, labels map[string]string, since time.Time) error {
 		if labels[labelFence] != "" {
-			fence = id // of a reaper that died; it goes on standing
+			if fence.id == "" {
+				fence = standing{id, since} // of a reaper that died; it goes on standing
+			}
 			return nil
 		}
 		removed = true
@@ -57,7 +60,7 @@ func clean(ctx context.Context, c *engine.Client, rec journal.Record) error {
 		return err
 	}
 	if byName != nil {
-		if err := drop(byName.ID, byName.Config.Labels); err != nil {
+		if err := drop(byName.ID, byName.Config.Labels, byName.Created); err != nil {
 			return err
 		}
 	}
@@ -67,7 +70,7 @@ func clean(ctx context.Context, c *engine.Client, rec journal.Record) error {
 		return err
 	}
 	for _, s := range list {
-		if err := drop(s.ID, s.Labels); err != nil {
+		if err := drop(s.ID, s.Labels, time.Now()); err != nil {
 			return err
 		}
 	}
@@ -75,8 +78,8 @@ func clean(ctx context.Context, c *engine.Client, rec journal.Record) error {
 	if err := removeFiles(data.Files); err != nil {
 		return err
 	}
-	if removed && fence != "" {
-		return remove(ctx, c, fence)
+	if removed && fence.id != "" {
+		return remove(ctx, c, fence.id)
 	}
 	if removed || taken {
 		// Nobody makes the same one twice, nor one of a name that somebody else has.

@@ -29,9 +29,9 @@ import (
 // the engine takes, answers and carries out the later calls of the reaper. What could come even
 // after that is a container that is never started, as only its executor would do that.
 const (
-	fenceTime = 1500 * time.Millisecond
+	fenceTime = time.Second
 	// fenceFactor times what the engine took to make the fence is the least for it to stand.
-	fenceFactor = 3
+	fenceFactor = 2
 	// settle is how long "there is none" is not believed where no fence can be made: for
 	// records of older executors, which do not name the image, and engines that refuse.
 	settle = 10 * time.Second
@@ -40,18 +40,24 @@ const (
 	longAgo = 5 * time.Minute
 )
 
+// standing is a fence, and since when it stands.
+type standing struct {
+	id    string
+	since time.Time
+}
+
 // labelFence marks a container that keeps a name from being taken.
 const labelFence = "tandem.fence"
 
 // awaitNone returns nil when the container of a record is not there and cannot come
-// any more. fence is the id of a fence that an earlier reaper left, or empty.
-func awaitNone(ctx context.Context, c *engine.Client, rec journal.Record, data *Record, fence string) error {
+// any more. fence is one that an earlier reaper left, if any.
+func awaitNone(ctx context.Context, c *engine.Client, rec journal.Record, data *Record, fence standing) error {
 	age := time.Since(rec.Created)
 	if boot, err := procid.BootID(); err == nil && rec.BootID != "" && rec.BootID != boot {
 		age = longAgo // no request outlives the boot
 	}
 	stand := fenceTime
-	if fence == "" {
+	if fence.id == "" {
 		if age >= longAgo {
 			return nil
 		}
@@ -70,17 +76,19 @@ func awaitNone(ctx context.Context, c *engine.Client, rec journal.Record, data *
 		case err != nil:
 			return believeLater(age, err)
 		}
-		fence, stand = id, max(stand, fenceFactor*time.Since(begin))
+		fence = standing{id, time.Now()}
+		stand = max(stand, fenceFactor*time.Since(begin))
 	}
 	if err := failpoint.Inject("container/fenced"); err != nil {
 		return err
 	}
+	// The clock of a fence that was found may be another one: it never stands for longer than a new one.
 	select {
-	case <-time.After(stand):
+	case <-time.After(min(stand, stand-time.Since(fence.since))):
 	case <-ctx.Done():
 		return fmt.Errorf("looking again: %w", ctx.Err())
 	}
-	return remove(ctx, c, fence)
+	return remove(ctx, c, fence.id)
 }
 
 // believeLater is for records without a fence.
