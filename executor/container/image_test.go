@@ -3,11 +3,14 @@ package container
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -26,14 +29,24 @@ type registry struct {
 	gets int
 	// broken is how many manifests are still answered with 503.
 	broken int
+	// piece is called between the pieces of 512 KiB in which blobs are sent; may be nil.
+	piece  func(context.Context)
 	digest string
 }
 
-func newRegistry(t *testing.T, user, password string) *registry {
+// newRegistry has one image, whose only file is padded by so many bytes.
+func newRegistry(t *testing.T, user, password string, padding ...int) *registry {
 	t.Helper()
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)
-	if err := w.WriteHeader(&tar.Header{Name: "hello", Mode: 0o644}); err != nil {
+	content := []byte{}
+	for _, n := range padding {
+		content = append(content, make([]byte, n)...)
+	}
+	if err := w.WriteHeader(&tar.Header{Name: "hello", Mode: 0o644, Size: int64(len(content))}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(content); err != nil {
 		t.Fatal(err)
 	}
 	w.Close()
@@ -80,7 +93,16 @@ func newRegistry(t *testing.T, user, password string) *registry {
 				http.NotFound(w, req)
 				return
 			}
-			_, _ = w.Write(b)
+			w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+			for part := range slices.Chunk(b, 512<<10) {
+				_, _ = w.Write(part)
+				if f, ok := w.(http.Flusher); ok {
+					f.Flush()
+				}
+				if r.piece != nil {
+					r.piece(req.Context())
+				}
+			}
 		default:
 			w.WriteHeader(http.StatusNotFound)
 			fmt.Fprint(w, `{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}`)

@@ -114,7 +114,7 @@ func (r *Runtime) stamp(index string) (stamp string, changed time.Time, err erro
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	stamp = boot
+	text := []byte(boot)
 	for _, path := range []string{r.engine.SocketPath(), index} {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -124,11 +124,11 @@ func (r *Runtime) stamp(index string) (stamp string, changed time.Time, err erro
 		if !ok {
 			return "", time.Time{}, fmt.Errorf("%s: no such thing as an inode", path)
 		}
-		stamp += fmt.Sprintf(" %d:%d", st.Dev, st.Ino)
+		text = fmt.Appendf(text, " %d:%d", st.Dev, st.Ino)
 		if path == index {
-			stamp += fmt.Sprintf(" %d %d", info.Size(), info.ModTime().UnixNano())
+			text = fmt.Appendf(text, " %d %d", info.Size(), info.ModTime().UnixNano())
 			changed = info.ModTime()
 		}
 	}
-	return stamp, changed, nil
+	return string(text), changed, nil
 }

@@ -1,9 +1,12 @@
 package container
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -97,5 +100,42 @@ func TestFinalAnswersOfRegistries(t *testing.T) {
 	}
 	if !final(&engine.Error{Status: http.StatusNotFound}) || final(&engine.UnreachableError{Err: errors.New("broken pipe")}) {
 		t.Error("the status does not count")
+	}
+}
+
+// TestPullTellsLayersAndBytes while it goes on.
+func TestPullTellsLayersAndBytes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	reg := newRegistry(t, "", "", 4<<20)
+	reg.piece = func(context.Context) { time.Sleep(300 * time.Millisecond) } // the engine tells now and then
+	task := f.fromRegistry(reg, "Always")
+	var said []string
+	if err := f.Prepare(f.ctx(), task, func(s string) { said = append(said, s) }); err != nil {
+		t.Fatal(err)
+	}
+	form := regexp.MustCompile(`^pulling .*/app:v1 [01]/1 layers [0-4]/[45] MB$`)
+	if !slices.ContainsFunc(said, form.MatchString) {
+		t.Errorf("said %q", said)
+	}
+}
+
+// TestPullWithoutProgressIsGivenUp: a registry that stops in the middle of a layer.
+func TestPullWithoutProgressIsGivenUp(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(o *Options) { o.PullIdle = 700 * time.Millisecond })
+	reg := newRegistry(t, "", "", 1<<20)
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop) }) // before the registry is closed
+	reg.piece = func(ctx context.Context) {
+		select {
+		case <-ctx.Done():
+		case <-stop:
+		}
+	}
+	task := f.fromRegistry(reg, "IfNotPresent")
+	err := f.Prepare(f.ctx(), task, func(string) {})
+	if err == nil || !strings.Contains(err.Error(), task.Spec.Container.Image) || !strings.Contains(err.Error(), "no answer in time") && !strings.Contains(err.Error(), "no progress") {
+		t.Errorf("got %v", err)
 	}
 }
