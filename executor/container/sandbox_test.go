@@ -10,6 +10,7 @@ import (
 	"tandem/api"
 	"tandem/executor"
 	"tandem/executor/container/internal/pause"
+	"tandem/executor/container/policy"
 )
 
 var sandboxImported sync.Once
@@ -83,6 +84,42 @@ func TestSandboxHoldsTheNetwork(t *testing.T) {
 	}
 	if recs, err := f.owner.Records(); err != nil || len(recs) > 0 {
 		t.Errorf("records %v, %v", recs, err)
+	}
+}
+
+// TestSandboxIsNotAnImageFromElsewhere: a policy that allows no registry is about
+// what users name.
+func TestSandboxIsNotAnImageFromElsewhere(t *testing.T) {
+	t.Parallel()
+	p, err := policy.Parse([]byte("privileged: false\nhostPaths: []\nregistries: []\ncapabilities: []\nhostNetwork: false\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFixture(t, func(o *Options) { o.Policy = p })
+	f.sandboxImage()
+	box := f.task("", func(e *executor.Task) { e.Spec.Network.Mode = "BRIDGE" })
+	if _, err := f.CreateSandbox(f.ctx(), box); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- f.AwaitSandbox(f.ctx(), box.ID) }()
+	c, err := docker.ContainerInspect(f.ctx(), containerName(box.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := docker.ContainerKill(f.ctx(), c.ID, "KILL"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("nobody noticed the end of the sandbox")
+	}
+	if err := f.Remove(f.ctx(), box.ID); err != nil {
+		t.Error(err)
 	}
 }
 

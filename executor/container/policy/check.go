@@ -11,6 +11,7 @@ import (
 
 // Request is what a container asks for that a policy may forbid.
 type Request struct {
+	// Image is empty for what the executor itself brings along.
 	Image                            string
 	Privileged, HostNetwork, HostIPC bool
 	// Capabilities are those to be added, as api.Capability returns them.
@@ -35,7 +36,7 @@ func (p *Policy) Check(errs *api.Errors, r Request) {
 				p.refusal("the capability "+name, "leave it out", "capabilities: ["+name+"]"))
 		}
 	}
-	if p.Registries != nil && !slices.ContainsFunc(p.Registries, func(prefix string) bool { return below(fullName(r.Image), prefix) }) {
+	if p.Registries != nil && r.Image != "" && !slices.ContainsFunc(p.Registries, func(prefix string) bool { return below(fullName(r.Image), prefix) }) {
 		allowed := "no registry"
 		if len(p.Registries) > 0 {
 			allowed = strings.Join(p.Registries, ", ")
