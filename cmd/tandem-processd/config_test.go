@@ -197,3 +197,32 @@ func TestShippedConfig(t *testing.T) {
 		t.Errorf("%v\n%s", err, strings.Join(all, ""))
 	}
 }
+
+// FuzzConfig: whatever is in the file, it is taken or refused with a reason, and what is taken
+// is right.
+func FuzzConfig(f *testing.F) {
+	for _, s := range []string{"", "data-dir: /x\n", "output-files: 3\nlog-level: warn", "a: &a [*a]", "? [x]\n: y", "kill-grace: 1h\nkill-grace: 2h", "group: !!binary aGk=", "<<: {socket: /x}"} {
+		f.Add(s)
+	}
+	path := filepath.Join(f.TempDir(), "c.yaml")
+	f.Fuzz(func(t *testing.T, text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var o options
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		o.flags(flags)
+		if err := flags.Parse([]string{"--config", path}); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.settle(flags); err != nil {
+			if strings.TrimSpace(err.Error()) == "" {
+				t.Error("refused without a reason")
+			}
+			return
+		}
+		if o.outputMB < 0 || o.killGrace < 0 || o.dataDir == "" || o.workspace == "" || o.config != path {
+			t.Errorf("%q is taken as %+v", text, o)
+		}
+	})
+}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"tandem/internal/cgroup/cgrouptest"
 	"tandem/internal/unixhttp"
+	"tandem/processdaemon"
 	"tandem/processdaemon/client"
 	"tandem/processdaemon/protocol"
 )
@@ -44,6 +45,7 @@ func placed(t *testing.T, to string) os.FileInfo {
 // startProgram starts a daemon whose log is in a file.
 func startProgram(t *testing.T, dir, program string, env []string, files []*os.File, args ...string) (*exec.Cmd, *client.Client) {
 	t.Helper()
+	cgrouptest.Expect(processdaemon.Trees(filepath.Join(dir, "data")))
 	cmd := exec.Command(program, args...)
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
@@ -59,15 +61,6 @@ func startProgram(t *testing.T, dir, program string, env []string, files []*os.F
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		c.Close()
-		if cmd.ProcessState.Success() {
-			// One that ended by itself, with no task left, leaves no control groups.
-			for _, name := range regexp.MustCompile(`tandem/p-[0-9a-f]+`).FindAllString(logOf(dir), 1) {
-				left, _ := filepath.Glob("/sys/fs/cgroup/*/" + strings.Replace(name, "/p-", "/[pk]-", 1))
-				if len(left) > 0 {
-					t.Errorf("control groups left: %v", left)
-				}
-			}
-		}
 		if t.Failed() {
 			t.Log(logOf(dir))
 		}
