@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -20,7 +21,14 @@ const Command = "unpack"
 
 // Asked tells whether this program was started by a Runner. A program that runs a
 // process daemon asks it before everything else, and hands over to Main.
-func Asked() bool { return len(os.Args) == 2 && os.Args[1] == Command }
+func Asked() bool {
+	handsOver.Store(true)
+	return len(os.Args) == 2 && os.Args[1] == Command
+}
+
+// handsOver tells that this program asks. One that does not would do, as a child,
+// whatever it does when it is started.
+var handsOver atomic.Bool
 
 // The descriptors that the daemon passes.
 const (

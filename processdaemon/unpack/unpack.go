@@ -133,6 +133,9 @@ func (r *Runner) run(ctx context.Context, j *Job, from, to *os.File, packed func
 
 	program := r.Program
 	if program == "" {
+		if !handsOver.Load() {
+			return errors.New("this program cannot unpack: its main function does not call unpack.Asked and unpack.Main")
+		}
 		program = "/proc/self/exe"
 	}
 	cmd := exec.CommandContext(ctx, program, Command)
