@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -374,12 +375,16 @@ func (f *Fetcher) keep(tmp *os.File, sum stdhash.Hash, want []checksum) (string,
 	if err := verify(tmp, hexSum, want); err != nil {
 		return "", err
 	}
-	// The name promises the content, so the content must be on the disk first.
-	if err := tmp.Sync(); err != nil {
-		return "", err
-	}
 	digest := digestPrefix + hexSum
-	if err := os.Rename(tmp.Name(), f.blob(digest)); err != nil {
+	// The name promises the content. That it may not be on the disk yet is on record
+	// before the name is there.
+	f.mu.Lock()
+	err := atomicfile.WriteVolatile(filepath.Join(f.volatile(), hexSum), []byte(f.boot), 0o600)
+	if err == nil {
+		err = os.Rename(tmp.Name(), f.blob(digest))
+	}
+	f.mu.Unlock()
+	if err != nil {
 		return "", err
 	}
 	return digest, failpoint.Inject("fetch/kept")

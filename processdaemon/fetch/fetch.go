@@ -130,13 +130,16 @@ func New(dir string, limits Limits, runner *unpack.Runner) (*Fetcher, error) {
 	if f.boot, err = procid.BootID(); err != nil {
 		return nil, err
 	}
-	for _, d := range []string{f.blobs(), f.index(), f.intents(), f.outputDirs()} {
+	for _, d := range []string{f.blobs(), f.index(), f.intents(), f.outputDirs(), f.volatile()} {
 		if err := atomicfile.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("fetch cache: %w", err)
 		}
 		if err := atomicfile.RemoveTemp(d); err != nil {
 			return nil, fmt.Errorf("fetch cache: %w", err)
 		}
+	}
+	if err := f.clearVolatile(); err != nil {
+		return nil, fmt.Errorf("fetch cache: %w", err)
 	}
 	f.clearUnpacking()
 	return f, nil

@@ -409,3 +409,49 @@ func TestFaultPowerCut(t *testing.T) {
 		t.Errorf("%v %v", e, err)
 	}
 }
+
+// TestFaultPowerCutAfterFetch: content that may not be on the disk is not taken for whole after a reboot.
+func TestFaultPowerCutAfterFetch(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		confirm bool
+		boot    string // what the record says after the power cut
+		stays   bool
+	}{
+		{"restart of the daemon", false, "", true},
+		{"power cut", false, "another boot", false},
+		{"power cut that emptied the record", false, "empty", false},
+		{"confirmed before", true, "another boot", true},
+	} {
+		f := newFetcher(t, Limits{})
+		s := serve(t, whole)
+		digest, err := f.Get(t.Context(), protocol.URI{Value: s.URL + "/x"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.confirm {
+			f.Confirm()
+		}
+		record := filepath.Join(f.volatile(), digest[len(digestPrefix):])
+		if _, err := os.Stat(record); errors.Is(err, os.ErrNotExist) != c.confirm {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if c.boot != "" && !c.confirm {
+			put(t, record, strings.TrimSuffix(c.boot, "empty"))
+		}
+		again, err := New(f.dir, Limits{}, &unpack.Runner{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again.touch(digest) != c.stays {
+			t.Errorf("%s: there: %v", c.name, !c.stays)
+		}
+		if _, err := again.Get(t.Context(), protocol.URI{Value: s.URL + "/x"}, nil); err != nil {
+			t.Error(err)
+		}
+		if n := len(s.headers()); (n == 1) != c.stays {
+			t.Errorf("%s: %d requests", c.name, n)
+		}
+	}
+}
