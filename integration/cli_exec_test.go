@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Commands run in a container: their output, input and exit code are the caller's.
@@ -46,3 +47,31 @@ func TestCLIExecInAContainer(t *testing.T) {
 		t.Errorf("no task: code %d, %q", code, errOut)
 	}
 }
+
+// A command that reads none of its input ends with the one who sends it, however
+// that one ends and however much is on its way.
+func TestCLIExecEndsWithItsUser(t *testing.T) {
+	s := startLocal(t)
+	s.ok("apply", "--wait", "-f", file(t, "nap.json", sleeper("nap", 1)))
+	const mark = "98764.25" // by which its command is found
+	running := func() bool {
+		return exec.Command("pgrep", "-f", "^sleep "+mark).Run() == nil
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(harness.bin, "tandem"), "exec", "nap-0", "-n", "test", "--server", s.server, "-i", "--", "sleep", mark)
+	cmd.Stdin = endless{}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 20*time.Second, "its command", running)
+	time.Sleep(500 * time.Millisecond) // not to wait for anything: to let all buffers fill up
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	eventually(t, 20*time.Second, "the end of its command", func() bool { return !running() })
+}
+
+// endless is input without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }

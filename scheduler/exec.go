@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"tandem/api"
+	"tandem/internal/execstream"
 	"tandem/scheduler/wire"
 )
 
@@ -45,10 +46,14 @@ func (s *Scheduler) postExec(w http.ResponseWriter, r *http.Request) {
 	if _, err := fmt.Fprintf(user, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", wire.ExecProtocol); err != nil {
 		return
 	}
+	// A command that does not read its input would hide that the user has gone.
+	hangUp := func() { execstream.Abrupt(agent); agent.Close() }
+	defer execstream.OnHangup(r.Context(), user, hangUp)()
 	var both sync.WaitGroup
 	both.Go(func() {
-		if _, err := io.Copy(agent, buffered); err == nil {
-			agent.Close() // the user has gone, and with that the session is over
+		in := &source{r: buffered}
+		if _, err := io.Copy(agent, in); err == nil || in.err != nil {
+			hangUp() // the user has gone, and with that the session is over
 		}
 		// The command has ended and reads no more. Input that is left unread would
 		// make the kernel throw away what the user has not got yet; see close(2), tcp(7).
@@ -62,6 +67,20 @@ func (s *Scheduler) postExec(w http.ResponseWriter, r *http.Request) {
 		}
 	})
 	both.Wait()
+}
+
+// source tells whether it was the reading that failed.
+type source struct {
+	r   io.Reader
+	err error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err != nil {
+		s.err = err
+	}
+	return n, err
 }
 
 // execLinger is how long the end of a session waits for the user to hang up.

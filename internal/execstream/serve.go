@@ -50,6 +50,7 @@ func Serve(ctx context.Context, conn net.Conn, in io.Reader, stdin bool, run fun
 		defer stop()
 		receive(NewReader(in), stdin, pw, sizes)
 	}()
+	defer OnHangup(ctx, conn, func() { _ = conn.SetReadDeadline(time.Now()); cancel() })()
 	code, err := run(work, t)
 	end := End{Code: code}
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"tandem/api"
+	"tandem/internal/execstream"
 	"tandem/scheduler/wire"
 )
 
@@ -27,6 +28,8 @@ const DefaultServer = "http://127.0.0.1:7070"
 type Client struct {
 	base *url.URL
 	http *http.Client
+	// sessions makes connections that are handed over.
+	sessions *http.Client
 }
 
 // Error is an answer of the scheduler that is not 2xx.
@@ -73,7 +76,15 @@ func New(server string) (*Client, error) {
 	transport := &http.Transport{
 		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, ResponseHeaderTimeout: 60 * time.Second, MaxIdleConnsPerHost: 4,
 	}
-	return &Client{base: base, http: &http.Client{Transport: transport}}, nil
+	sessions := transport.Clone()
+	sessions.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := transport.DialContext(ctx, network, address)
+		if err == nil {
+			execstream.Abrupt(conn)
+		}
+		return conn, err
+	}
+	return &Client{base: base, http: &http.Client{Transport: transport}, sessions: &http.Client{Transport: sessions}}, nil
 }
 
 // Server is the address that is asked.
@@ -219,7 +230,11 @@ func (c *Client) send(ctx context.Context, method, path string, q url.Values, bo
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	resp, err := c.http.Do(req)
+	by := c.http
+	if req.Header.Get("Upgrade") != "" {
+		by = c.sessions
+	}
+	resp, err := by.Do(req)
 	if err != nil {
 		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return nil, ctx.Err()
