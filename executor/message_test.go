@@ -248,9 +248,9 @@ func TestRestartIsNoFailureOfChecks(t *testing.T) {
 			r.settle()
 			r.pass(30 * time.Second)
 			before := healthStory(r, "a")
-			got := r.say(`{"version":"tandem/v1","id":"1","task":"a","type":"restart"}`)
+			r.say(`{"version":"tandem/v1","id":"1","task":"a","type":"restart"}`)
 			r.pass(2 * time.Minute)
-			if got = r.answers(); len(got) != 1 || (got[0].Error == "") != (failure == nil) {
+			if got := r.answers(); len(got) != 1 || (got[0].Error == "") != (failure == nil) {
 				t.Errorf("%s: %+v", name, got)
 			}
 			story, last := strings.TrimPrefix(healthStory(r, "a"), before), r.agent.of("a")
