@@ -85,7 +85,7 @@ func (b *bench) fetch(ctx context.Context) ([]result, error) {
 	grown := float64(after-before) / (1 << 20)
 	met, metFlat := l.Ratio <= aim, grown <= flat
 	l.Aim, l.Met = fmt.Sprintf("%g times the floor", aim), &met
-	l.Note = fmt.Sprintf("%.0f MiB/s; the whole is on disk before it is unpacked; floor: curl | tar xz, same server, in turn", fetchSize/(1<<20)/percentile(took, 0.5).Seconds())
+	l.Note = fmt.Sprintf("%.0f MiB/s; all of it is downloaded before it is unpacked; floor: curl | tar xz, same server, in turn", fetchSize/(1<<20)/percentile(took, 0.5).Seconds())
 	return []result{
 		l,
 		{Name: "daemon, peak memory more than before", Value: grown, Unit: "MiB", Aim: fmt.Sprintf("%g MiB", flat), Met: &metFlat, Note: "VmHWM over the archives above"},
