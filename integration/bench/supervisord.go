@@ -65,7 +65,8 @@ stderr_logfile=%[1]s/%%(process_num)04d.err
 		cmd.Process.Signal(syscall.SIGTERM) //nolint:errcheck // it may have ended
 		cmd.Wait()                          //nolint:errcheck // it says how it ended, which is of no interest
 		if err != nil {
-			err = fmt.Errorf("supervisord: %w\n%s", err, said.Bytes())
+			const most = 2048
+			err = fmt.Errorf("supervisord: %w\n%s", err, said.Bytes()[max(0, said.Len()-most):])
 		}
 	}()
 	if err := s.answers(ctx); err != nil {
