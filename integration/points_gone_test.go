@@ -39,7 +39,7 @@ func (c *cluster) watchFor(g string, specs []*api.TaskSpec, asked func() time.Ti
 	w := &watch{c: c, g: g, specs: specs, death: make(chan time.Time, 1), over: make(chan struct{})}
 	go func() {
 		defer close(w.over)
-		tick := time.NewTicker(20 * time.Millisecond)
+		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {

@@ -242,15 +242,10 @@ func (c *cluster) live(g string, specs []*api.TaskSpec, runs func() bool) error 
 	return await(20*time.Second, "news of the executor's end", func() bool { return c.failure(g) != nil })
 }
 
-// leftOf is all that there is of a taskgroup: processes, containers, control groups,
-// files in memory, and the records of the journal and of the process daemon.
+// leftOf is what there is of a taskgroup: the records of the journal and of the process
+// daemon, control groups and files in memory, and, once none of those is left, containers and
+// processes too, which take more to look for.
 func (c *cluster) leftOf(g string, specs []*api.TaskSpec) []string {
-	left := processesOf(g)
-	if harness.engine != nil {
-		for _, id := range containersOf(c.t, g) {
-			left = append(left, "container "+id)
-		}
-	}
 	patterns := []string{filepath.Join(c.dataDir(), "journal/records", g, "*"), filepath.Join(c.dataDir(), "journal/owners", g+".lock")}
 	for _, s := range specs {
 		id := s.Name + "." + g
@@ -258,9 +253,18 @@ func (c *cluster) leftOf(g string, specs []*api.TaskSpec) []string {
 		patterns = append(patterns, "/*/tandem-files/"+files, "/*/*/tandem-files/"+files, filepath.Join(c.dataDir(), "processd/tasks", task+".json"),
 			filepath.Join("/sys/fs/cgroup/tandem", c.tree(), task), filepath.Join("/sys/fs/cgroup/*/tandem", c.tree(), task))
 	}
+	var left []string
 	for _, pattern := range patterns {
 		found, _ := filepath.Glob(pattern)
 		left = append(left, found...)
+	}
+	if len(left) == 0 && harness.engine != nil {
+		for _, id := range containersOf(c.t, g) {
+			left = append(left, "container "+id)
+		}
+	}
+	if len(left) == 0 {
+		left = processesOf(g)
 	}
 	return left
 }
