@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"crypto/md5"
 	"encoding/hex"
 	"os"
@@ -45,12 +46,13 @@ func TestCLIUploadAndCommitOfAContainer(t *testing.T) {
 
 	name := "tandem-test-commit-cli-" + strconv.Itoa(os.Getpid()) + ":v1"
 	out := s.ok("commit", "box-0", name, "-n", "test")
-	t.Cleanup(func() {
-		// The container that was made of it goes with its taskgroup.
-		if _, err := harness.engine.ImageRemove(t.Context(), name, image.RemoveOptions{Force: true}); err != nil && t.Context().Err() == nil {
+	// Before the stack and the test's context end.
+	defer func() {
+		s.tandem("delete", "application", "copy", "-n", "test", "--wait") // it is not there when the test has failed before
+		if _, err := harness.engine.ImageRemove(context.Background(), name, image.RemoveOptions{Force: true}); err != nil {
 			t.Error(err)
 		}
-	})
+	}()
 	if !strings.Contains(out, "image "+name+" made (sha256:") {
 		t.Errorf("commit: %s", out)
 	}
