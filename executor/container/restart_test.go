@@ -88,10 +88,14 @@ func TestEngineKilledUnderTasks(t *testing.T) {
 	t.Parallel()
 	e := startEngine(t)
 	f := fixtureAt(t, e, time.Minute)
-	zero, seven := f.launchUp("echo up; sleep 1; exit 0"), f.launchUp("echo up; sleep 1; exit 7")
+	until := "; while :; do sleep 0.05; done"
+	zero, seven := f.launchUp("trap 'exit 0' USR1; echo up"+until), f.launchUp("trap 'exit 7' USR1; echo up"+until)
 	e.End(syscall.SIGKILL)
 	for _, task := range []*executor.Task{zero, seven} {
 		n := f.started(task.ID)
+		if err := n.proc.Signal(syscall.SIGUSR1); err != nil {
+			t.Fatal(err)
+		}
 		eventually(t, "the end is known without an engine", func() bool { return over(n.ended) })
 	}
 	e.Start()

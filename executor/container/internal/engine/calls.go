@@ -173,7 +173,7 @@ func (c *Client) Commit(ctx context.Context, containerID, name string, env []str
 		body: struct {
 			Env    []string          `json:",omitempty"`
 			Labels map[string]string `json:",omitempty"`
-		}{env, labels}}, &out)
+		}{env, labels}, timeout: c.slow}, &out)
 	return out.ID, err
 }
 

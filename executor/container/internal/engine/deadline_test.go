@@ -85,6 +85,7 @@ func TestEveryCallHasADeadline(t *testing.T) {
 		"ResizeExec":  func() error { return c.ResizeExec(ctx, id, 1, 1) },
 		"InspectExec": func() error { _, err := c.InspectExec(ctx, id); return err },
 		"Events":      func() error { _, err := c.Events(ctx, id, time.Now(), time.Now()); return err },
+		"Commit":      func() error { _, err := c.Commit(ctx, id, "x:1", nil, nil); return err },
 		"Info":        func() error { _, err := c.Info(ctx); return err },
 	}
 	for m := range reflect.TypeFor[*Client]().Methods() {
