@@ -34,6 +34,9 @@ type connection struct {
 	issued agentlink.Token
 
 	agentID string
+	// user is the framework's: commands of other frameworks run as it when they
+	// name none, as Mesos has it (--switch_user).
+	user string
 	// killing tells that the framework understands TASK_KILLING.
 	killing bool
 }
@@ -112,6 +115,7 @@ func (e *Executor) subscribed(s *executor.Event_Subscribed) {
 			e.awaitAcknowledgement(u) // it went with SUBSCRIBE
 		}
 	}
+	e.conn.user = s.FrameworkInfo.User
 	e.conn.killing = false
 	for _, c := range s.FrameworkInfo.Capabilities {
 		if c.Type == mesos.FrameworkInfo_Capability_TASK_KILLING_STATE {

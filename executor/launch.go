@@ -66,6 +66,9 @@ func (e *Executor) decodeGroup(g *group) {
 			}
 			if foreign {
 				spec.Position = i
+				if spec.Process != nil && spec.Process.User == "" {
+					spec.Process.User = e.conn.user
+				}
 			}
 			err = checkSpec(spec)
 		}

@@ -46,7 +46,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.socket, "socket", client.DefaultSocket, "unix socket to serve on, mode 0660 (TANDEM_PROCESSD_SOCKET); with socket activation systemd's is used instead")
 	f.StringVar(&o.workspace, "workspace", "", "directory of work_dir and run_dir, which ${work_base_dir} and ${run_base_dir} name (default <data-dir>/workspace)")
 	f.StringVar(&o.group, "group", "", "group whose members may use the socket, besides root and the daemon's user")
-	f.StringVar(&o.defaultUser, "default-user", "", "account that processes run as which name none (default the daemon's own)")
+	f.StringVar(&o.defaultUser, "default-user", ownDefaultUser(), "account that processes run as which name none")
 	f.StringVar(&o.dockerHost, "docker-host", "", "the Docker Engine from which containers of dead executors are removed, as unix:///path (DOCKER_HOST)")
 	f.DurationVar(&o.startTimeout, "start-timeout", 5*time.Minute, "time that a start command with a pid file may take")
 	f.DurationVar(&o.prepareTimeout, "prepare-timeout", time.Hour, "time that fetching and unpacking for a task may take")
@@ -55,6 +55,15 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.outputMB, "output-max-mb", 64, "MiB at which stdout and stderr of a process are rotated; 0 never rotates")
 	f.IntVar(&o.outputFiles, "output-files", 3, "older pieces of stdout and stderr that are kept: stdout.1, stdout.2, ...")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error; the log goes to stderr. SIGHUP reads it again")
+}
+
+// ownDefaultUser is nobody where the daemon is root: a process is root only when
+// it or the operator says so. A daemon without rights has its own account only.
+func ownDefaultUser() string {
+	if os.Geteuid() == 0 {
+		return "nobody"
+	}
+	return ""
 }
 
 // settle fills in what no flag says, from the environment and the file, and checks all.
