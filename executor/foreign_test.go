@@ -126,3 +126,20 @@ func TestPlainTaskRunsWithoutExpansion(t *testing.T) {
 		}
 	})
 }
+
+// TestPlainCommandRunsAsItsFrameworksUser: as Mesos has it, unless it names a user itself.
+func TestPlainCommandRunsAsItsFrameworksUser(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(r *rig) {
+		r.agent.launch(
+			mesos.TaskInfo{Name: "a", TaskID: mesos.TaskID{Value: "a"}, Command: &mesos.CommandInfo{Value: ptr("run")}},
+			mesos.TaskInfo{Name: "b", TaskID: mesos.TaskID{Value: "b"}, Command: &mesos.CommandInfo{Value: ptr("run"), User: ptr("daemon")}},
+		)
+		r.settle()
+		for id, want := range map[string]string{"a": "root", "b": "daemon"} { // root is the framework's
+			if got := r.runtime.task(id).Spec.Process.User; got != want {
+				t.Errorf("%s runs as %q, want %q", id, got, want)
+			}
+		}
+	})
+}

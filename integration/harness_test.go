@@ -184,7 +184,7 @@ func startDaemon(t *testing.T, dir string) *daemon {
 	}
 	expectGroups(filepath.Join(dir, "data"))
 	d := &daemon{t: t, log: &lockedBuffer{}, socket: filepath.Join(dir, "p.sock")}
-	d.args = []string{binary, "--data-dir", filepath.Join(dir, "data"), "--socket", d.socket, "--workspace", filepath.Join(dir, "workspace")}
+	d.args = []string{binary, "--default-user", "root", "--data-dir", filepath.Join(dir, "data"), "--socket", d.socket, "--workspace", filepath.Join(dir, "workspace")}
 	d.start()
 	t.Cleanup(func() {
 		d.end(syscall.SIGTERM)

@@ -37,7 +37,7 @@ type revived struct {
 func revive(c *cluster, points string, armAt int) (*revived, error) {
 	expectGroups(c.dataDir())
 	r := &revived{points: points, armAt: armAt, stopped: make(chan struct{}), binary: []string{
-		filepath.Join(harness.bin, "tandem-processd"), "--data-dir", c.dataDir(), "--socket", filepath.Join(c.dir, "p.sock"), "--workspace", filepath.Join(c.dir, "workspace"),
+		filepath.Join(harness.bin, "tandem-processd"), "--default-user", "root", "--data-dir", c.dataDir(), "--socket", filepath.Join(c.dir, "p.sock"), "--workspace", filepath.Join(c.dir, "workspace"),
 	}}
 	if err := r.start(); err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ func TestAsk(t *testing.T) {
 	t.Parallel()
 	dir := publicDir(t)
 	sock := filepath.Join(dir, "s")
-	cmd, c := startProgram(t, dir, binary, nil, nil, "--data-dir", filepath.Join(dir, "data"), "--socket", sock, "--kill-on-exit", "--kill-grace", "1ms")
+	cmd, c := startProgram(t, dir, binary, nil, nil, "--default-user", "root", "--data-dir", filepath.Join(dir, "data"), "--socket", sock, "--kill-on-exit", "--kill-grace", "1ms")
 	startTask(t, c, dir, "a", "sh -c 'echo out; echo err >&2; mkdir log; echo own > log/x.log; exec sleep 60'")
 	if _, err := c.Create(t.Context(), &protocol.Spec{
 		ID: "b", Owner: "other", StartCmd: "true", Sandbox: filepath.Join(dir, "sandbox/b"), WorkPath: filepath.Join(dir, "sandbox/a"), LogPath: "log/*.log",

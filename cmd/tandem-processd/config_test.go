@@ -226,3 +226,16 @@ func FuzzConfig(f *testing.F) {
 		}
 	})
 }
+
+// TestNobodyIsRootByDefault: a process that names no user is root only when the operator says so.
+func TestNobodyIsRootByDefault(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("a daemon that is not root has its own account only")
+	}
+	for file, want := range map[string]string{"": "nobody", "default-user: root": "root"} {
+		if o, _, err := settled(t, file); err != nil || o.defaultUser != want {
+			t.Errorf("with %q processes run as %q, want %q: %v", file, o.defaultUser, want, err)
+		}
+	}
+}

@@ -37,7 +37,7 @@ func wakeups(t *testing.T, pid int) (sum int) {
 func TestIdleProcessesAreNotLookedAt(t *testing.T) {
 	t.Parallel()
 	dir := publicDir(t)
-	cmd, c := startProgram(t, dir, binary, nil, nil, "--data-dir", filepath.Join(dir, "data"), "--socket", filepath.Join(dir, "s"), "--kill-on-exit", "--kill-grace", "1ms")
+	cmd, c := startProgram(t, dir, binary, nil, nil, "--default-user", "root", "--data-dir", filepath.Join(dir, "data"), "--socket", filepath.Join(dir, "s"), "--kill-on-exit", "--kill-grace", "1ms")
 	info, err := c.Info(t.Context())
 	if err != nil || info.Keeper == nil {
 		t.Fatalf("%+v %v", info, err)

@@ -101,7 +101,7 @@ func TestFaultUpgradeUnderLoad(t *testing.T) {
 	dir := publicDir(t)
 	program := filepath.Join(dir, "tandem-processd")
 	placed(t, program)
-	cmd, c := startProgram(t, dir, program, nil, nil, "--data-dir", filepath.Join(dir, "data"), "--socket", filepath.Join(dir, "s"))
+	cmd, c := startProgram(t, dir, program, nil, nil, "--default-user", "root", "--data-dir", filepath.Join(dir, "data"), "--socket", filepath.Join(dir, "s"))
 	fifo := filepath.Join(dir, "go")
 	if err := syscall.Mkfifo(fifo, 0o666); err != nil {
 		t.Fatal(err)
@@ -276,7 +276,7 @@ func TestFaultUpgradeToNothing(t *testing.T) {
 	if err := os.WriteFile(conf, []byte("log-level: info\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd, c := startProgram(t, dir, program, nil, nil, "--config", conf, "--data-dir", filepath.Join(dir, "data"), "--socket", filepath.Join(dir, "s"))
+	cmd, c := startProgram(t, dir, program, nil, nil, "--config", conf, "--default-user", "root", "--data-dir", filepath.Join(dir, "data"), "--socket", filepath.Join(dir, "s"))
 	st := startTask(t, c, dir, "a", "sleep 60")
 	for i, spoil := range []func() error{
 		func() error { return os.Remove(program) },

@@ -86,7 +86,7 @@ func start(t *testing.T, dir string, args ...string) *daemon {
 	t.Helper()
 	cgrouptest.Expect(processdaemon.Trees(filepath.Join(dir, "data")))
 	d := &daemon{c: client.New(filepath.Join(dir, "s"))}
-	d.cmd = exec.Command(binary, append([]string{"--data-dir", filepath.Join(dir, "data"), "--socket", filepath.Join(dir, "s")}, args...)...)
+	d.cmd = exec.Command(binary, append([]string{"--default-user", "root", "--data-dir", filepath.Join(dir, "data"), "--socket", filepath.Join(dir, "s")}, args...)...)
 	d.cmd.Stderr = &d.log
 	if err := d.cmd.Start(); err != nil {
 		t.Fatal(err)

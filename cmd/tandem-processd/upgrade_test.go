@@ -97,7 +97,7 @@ func newSite(t *testing.T) *site {
 
 func (s *site) start(r release) protocol.Info {
 	s.t.Helper()
-	s.cmd = exec.Command(r.path, "--data-dir", filepath.Join(s.dir, "data"), "--socket", filepath.Join(s.dir, "s"), "--kill-on-exit", "--kill-grace", "1ms")
+	s.cmd = exec.Command(r.path, "--default-user", "root", "--data-dir", filepath.Join(s.dir, "data"), "--socket", filepath.Join(s.dir, "s"), "--kill-on-exit", "--kill-grace", "1ms")
 	s.cmd.Stderr = &s.log
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)

@@ -49,7 +49,7 @@ func newBench(ctx context.Context, o options) (b *bench, err error) {
 		return nil, err
 	}
 	defer log.Close()
-	b.daemon = exec.CommandContext(ctx, filepath.Join(b.bin, "tandem-processd"), "--data-dir", b.data(), "--socket", b.socket(), "--workspace", filepath.Join(dir, "w"))
+	b.daemon = exec.CommandContext(ctx, filepath.Join(b.bin, "tandem-processd"), "--default-user", "root", "--data-dir", b.data(), "--socket", b.socket(), "--workspace", filepath.Join(dir, "w"))
 	b.daemon.Stdout, b.daemon.Stderr = log, log
 	b.daemon.Cancel = func() error { return b.daemon.Process.Signal(syscall.SIGTERM) }
 	if err := b.daemon.Start(); err != nil {

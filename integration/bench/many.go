@@ -177,7 +177,7 @@ func (c *crowd) start(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	c.cmd = exec.CommandContext(ctx, filepath.Join(c.bin, "tandem-processd"), "--data-dir", filepath.Join(c.dir, "d"), "--socket", filepath.Join(c.dir, "s"),
+	c.cmd = exec.CommandContext(ctx, filepath.Join(c.bin, "tandem-processd"), "--default-user", "root", "--data-dir", filepath.Join(c.dir, "d"), "--socket", filepath.Join(c.dir, "s"),
 		"--kill-on-exit", "--kill-grace", "1s")
 	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
 	c.cmd.Cancel = func() error { return c.cmd.Process.Signal(syscall.SIGTERM) }

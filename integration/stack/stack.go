@@ -98,7 +98,7 @@ func New(o Options) (*Stack, error) {
 // Start starts everything and waits until the scheduler is ready. After an error some of it may run until Close.
 func (s *Stack) Start(ctx context.Context) error {
 	o := &s.o
-	if err := s.launch(Daemon, "tandem-processd", "--data-dir", s.dir("tandem"), "--socket", s.Socket(), "--workspace", s.dir("workspace")); err != nil {
+	if err := s.launch(Daemon, "tandem-processd", "--default-user", "root", "--data-dir", s.dir("tandem"), "--socket", s.Socket(), "--workspace", s.dir("workspace")); err != nil {
 		return err
 	}
 	if err := s.launch(Master, "tandem", "mesos", "master", "--ip=127.0.0.1", "--port="+strconv.Itoa(s.ports.master), "--hostname=127.0.0.1", "--work_dir="+s.dir("master")); err != nil {

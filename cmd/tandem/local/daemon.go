@@ -54,7 +54,13 @@ func startDaemon(ctx context.Context, binary string, d *dataDir, socket string, 
 		return nil, err
 	}
 	defer log.Close()
-	p.cmd = exec.Command(binary, "--data-dir", d.join("tasks"), "--workspace", d.join("tasks", "workspace"), "--socket", socket) //nolint:noctx // Stop ends it, with grace
+	args := []string{"--data-dir", d.join("tasks"), "--workspace", d.join("tasks", "workspace"), "--socket", socket}
+	if os.Geteuid() == 0 {
+		// The stack is its user's own, and nobody may not enter a data directory in
+		// that user's home.
+		args = append(args, "--default-user", "root")
+	}
+	p.cmd = exec.Command(binary, args...) //nolint:noctx // Stop ends it, with grace
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.Env = env
 	p.cmd.Dir = "/"
