@@ -53,7 +53,7 @@ func TestSocketActivation(t *testing.T) {
 		early <- err
 	}()
 	cmd, c := startProgram(t, dir, "/bin/sh", []string{"LISTEN_FDS=2", "LISTEN_FDNAMES=other:processd"}, []*os.File{other, f},
-		asSystemd("--data-dir", filepath.Join(dir, "data"), "--socket", filepath.Join(dir, "unused"))...)
+		asSystemd("--default-user", "root", "--data-dir", filepath.Join(dir, "data"), "--socket", filepath.Join(dir, "unused"))...)
 	if err := <-early; err != nil {
 		t.Error("who came first:", err)
 	}
