@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -29,7 +30,7 @@ func (c *cluster) launchRaw(name, data string) string {
 // TestBadInput: what cannot be run is refused by the whole executor with the state and the
 // reason that Mesos has for it, with a message that names thing, value and remedy,
 // and nothing of it is left: no container, no record, no file in memory.
-func TestBadInput(t *testing.T) {
+func TestBadInput(t *testing.T) { //nolint:tparallel // the cases wait for what was launched together
 	t.Parallel()
 	needEngine(t)
 	c := startCluster(t, clusterOptions{noDaemon: true})
@@ -88,7 +89,7 @@ func TestBadInput(t *testing.T) {
 			[]string{`image "Not An Image"`, "write it as name, name:tag"}},
 		"port taken": {spec("BRIDGE", func(s *api.TaskSpec) {
 			s.Ports = []api.TaskPort{{Name: "http", ContainerPort: 80, HostPort: port, Protocol: "tcp"}}
-		}), mesos.TASK_FAILED, launch, []string{"http", fmt.Sprint(port), "already in use", fmt.Sprintf("(pid %d)", os.Getpid())}},
+		}), mesos.TASK_FAILED, launch, []string{"http", strconv.Itoa(port), "already in use", fmt.Sprintf("(pid %d)", os.Getpid())}},
 		"network unknown": {spec("CUSTOM", func(s *api.TaskSpec) { s.Network.Type, s.Network.Name = "cnm", "tandem-test-nosuch" }), mesos.TASK_FAILED, launch,
 			[]string{`network "tandem-test-nosuch"`, "docker network create"}},
 		"volume refused by the policy": {container(func(c *api.ContainerTask) {
