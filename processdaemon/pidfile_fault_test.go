@@ -182,6 +182,8 @@ func TestFaultPidFileProcName(t *testing.T) {
 		"interpreter":  {shell, "./worker.sh & echo $! > app.pid", ""},
 		"script-of-sh": {"worker.sh", "sh -u ./worker.sh & echo $! > app.pid", ""},
 		"title":        {"server", titled, ""},
+		// A loader is argv[0] and stays; the program's title replaces the argument that named it.
+		"title-loaded": {"server", `sh -c 'while :; do sleep 0.05; done' --library-path lib "bin/server 127.0.0.1:6379" & echo $! > app.pid`, ""},
 		// Known by its first name until its exec: looked at again.
 		"after-exec": {sleepProgram, "(sh -c 'echo $$ > app.pid; until [ -e go ]; do sleep 0.01; done; exec sleep 60' &) ; (sleep 0.1; : > go) & exit 0", ""},
 		"other":      {"mongod", "sleep 60 & echo $! > app.pid", fmt.Sprintf(`is %q called with "60" and not procName "mongod"`, sleepProgram)},

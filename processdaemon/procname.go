@@ -22,9 +22,7 @@ func procNamed(pid int, want string) (found string, ok bool) {
 	argv := arguments(dir + "/cmdline")
 	script := ""
 	if len(argv) > 0 {
-		// Servers that set their title write "nginx: master process", login shells "-sh".
-		word, _, _ := strings.Cut(strings.TrimLeft(argv[0], "-"), " ")
-		if filepath.Base(argv[0]) == want || filepath.Base(strings.TrimSuffix(word, ":")) == want {
+		if goesBy(strings.TrimLeft(argv[0], "-"), want) { // login shells are "-sh"
 			return want, true
 		}
 		const first = 8
@@ -32,12 +30,11 @@ func procNamed(pid int, want string) (found string, ok bool) {
 			if strings.HasPrefix(a, "-") {
 				continue
 			}
-			name := filepath.Base(a)
-			if name == want {
+			if goesBy(a, want) {
 				return want, true
 			}
 			if script == "" {
-				script = name
+				script = filepath.Base(a)
 			}
 		}
 	}
@@ -48,6 +45,14 @@ func procNamed(pid int, want string) (found string, ok bool) {
 		return fmt.Sprintf("%q called with %q", exe, script), false
 	}
 	return fmt.Sprintf("%q", exe), false
+}
+
+// goesBy tells whether an argument is a path to what has this name. Servers that
+// set their title write it over the argument that is their own path: "nginx: master
+// process", "bin/redis-server 127.0.0.1:6379".
+func goesBy(argument, name string) bool {
+	word, _, _ := strings.Cut(argument, " ")
+	return filepath.Base(argument) == name || filepath.Base(strings.TrimSuffix(word, ":")) == name
 }
 
 // arguments reads what it takes to recognise a process (proc_pid_cmdline(5)).
