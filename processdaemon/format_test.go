@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"tandem/internal/journal"
 	"tandem/processdaemon/protocol"
 )
 
@@ -41,6 +42,16 @@ func TestRecordsOfFormat1(t *testing.T) {
 		}
 		write(t, filepath.Join(opts.DataDir, "processd/tasks", filepath.Base(n)), text, 0o600)
 	}
+	// The executor lives: what a dead one left would be removed.
+	j, err := journal.Open(filepath.Join(opts.DataDir, "journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := j.Own("0.app.ns.cluster.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
 	d := newDaemon(t, func(o *Options) { o.DataDir = opts.DataDir })
 	if told := d.Info().Troubles; len(told) > 0 {
 		t.Errorf("told: %q", told)

@@ -280,7 +280,7 @@ func (d *Daemon) StopAll(ctx context.Context, grace time.Duration) error {
 	var errs []error
 	all := d.List("")
 	for _, s := range all {
-		if _, err := d.Stop(s.ID, grace); err != nil && !isCode(err, protocol.CodeNotFound) {
+		if _, err := d.Stop(s.ID, grace); err != nil && !isGone(err) {
 			errs = append(errs, err)
 		}
 	}
@@ -303,10 +303,15 @@ func (d *Daemon) awaitEnd(ctx context.Context, id string) error {
 			return fmt.Errorf("task %q has not ended: %w", id, ctx.Err())
 		}
 	}
-	if isCode(err, protocol.CodeNotFound) {
+	if isGone(err) {
 		return nil
 	}
 	return err
+}
+
+// isGone tells whether a request failed because there is no such task, perhaps since a moment ago.
+func isGone(err error) bool {
+	return isCode(err, protocol.CodeNotFound) || errors.Is(err, errTaskDone)
 }
 
 // Create records a task and begins to prepare it. It may be repeated with

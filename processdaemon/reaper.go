@@ -9,7 +9,6 @@ import (
 
 	"tandem/internal/failpoint"
 	"tandem/internal/journal"
-	"tandem/processdaemon/protocol"
 )
 
 // KindProcess is the kind of the journal records of process tasks. Their id is
@@ -206,7 +205,7 @@ func (d *Daemon) leased() []*task {
 
 // cleanProcess stops a task and deletes it.
 func (d *Daemon) cleanProcess(ctx context.Context, r journal.Record) error {
-	if _, err := d.Stop(r.ID, orphanGrace); err != nil && !isCode(err, protocol.CodeNotFound) && !errors.Is(err, errTaskDone) {
+	if _, err := d.Stop(r.ID, orphanGrace); err != nil && !isGone(err) {
 		return err
 	}
 	if err := d.awaitEnd(ctx, r.ID); err != nil {

@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"sync"
 	"time"
 )
 
 var (
 	mu    sync.Mutex
-	bases = map[string]bool{}
+	bases = map[string]string{} // and the test that uses it
 )
 
 // Expect says that tests use these subtrees, such as tandem/p-1a2b, and have to leave none of them.
@@ -19,7 +21,23 @@ func Expect(subtrees ...string) {
 	mu.Lock()
 	defer mu.Unlock()
 	for _, b := range subtrees {
-		bases[b] = true
+		bases[b] = user()
+	}
+}
+
+// user is the test that calls Expect, as far as the stack tells.
+func user() string {
+	const depth = 64
+	pcs := make([]uintptr, depth)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])
+	for {
+		f, more := frames.Next()
+		if _, name, found := strings.Cut(f.Function, ".Test"); found {
+			return "Test" + name
+		}
+		if !more {
+			return "a test"
+		}
 	}
 }
 
@@ -43,10 +61,12 @@ func Run(run func() int) int {
 func existing() (left []string) {
 	mu.Lock()
 	defer mu.Unlock()
-	for b := range bases {
+	for b, test := range bases {
 		for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
 			found, _ := filepath.Glob(filepath.Join(pattern, b)) // the pattern is well-formed
-			left = append(left, found...)
+			for _, dir := range found {
+				left = append(left, dir+" of "+test)
+			}
 		}
 	}
 	return left
