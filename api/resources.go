@@ -80,6 +80,9 @@ func (c *checker) resources(path string, r *Resources, container bool) {
 	if m, err := r.Limits.Memory.Float(); container && err == nil && m > 0 && m < minContainerMemMB {
 		c.fail(path+".limits.memory", r.Limits.Memory, "is too small: container engines accept %d MiB or more", minContainerMemMB)
 	}
+	if len(r.ExtendedResources) > 0 {
+		c.warn(joinPath(path, "extendedResources"), "has no effect: no device plugins are asked")
+	}
 	for i, x := range r.ExtendedResources {
 		if x.Name == "" {
 			c.fail(joinPath(indexPath(joinPath(path, "extendedResources"), i), "name"), nil, "is required")

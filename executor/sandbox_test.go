@@ -92,7 +92,7 @@ func TestASandboxHoldsTheNetworkOfSeveral(t *testing.T) {
 	})
 }
 
-func TestSandboxThatCannotBeMadeFailsTheTaskgroupAndIsRemoved(t *testing.T) {
+func TestE7SandboxThatCannotBeMadeIsRemoved(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(r *rig) {
 		r.runtime.sandbox = func(context.Context, *Task) error { return errors.New("no network") }

@@ -73,9 +73,9 @@ func TestRightsOnTheEngine(t *testing.T) {
 	}
 }
 
-// TestCpusetOnTheEngine: two containers of two executors never share a CPU, and
+// TestE13LeasedCPUsAreFreeWithTheirContainer: two containers of two executors never share a CPU, and
 // one that finds none is told so and leaves nothing.
-func TestCpusetOnTheEngine(t *testing.T) {
+func TestE13LeasedCPUsAreFreeWithTheirContainer(t *testing.T) {
 	t.Parallel()
 	cpus, err := usableCPUs()
 	if err != nil {

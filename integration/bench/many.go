@@ -32,7 +32,7 @@ type crowd struct {
 
 // manyProcesses measures a process daemon with a thousand of them: how fast they are up and
 // down, its memory and its rest, and how fast the next daemon has taken them up. The same
-// is done with supervisord, where there is one.
+// is done with supervisord and with systemd-run, where there are these.
 func manyProcesses(ctx context.Context, o options) (results []result, err error) {
 	dir, err := os.MkdirTemp(o.dir, "many")
 	if err != nil {
@@ -53,8 +53,17 @@ func manyProcesses(ctx context.Context, o options) (results []result, err error)
 	if err != nil {
 		return nil, err
 	}
-	more, err := supervised(ctx, o, sleep, bareUp, bareDown)
-	return append(results, more...), err
+	for _, other := range []func() ([]result, error){
+		func() ([]result, error) { return supervised(ctx, o, sleep, bareUp, bareDown) },
+		func() ([]result, error) { return underSystemd(ctx, sleep, bareUp, bareDown) },
+	} {
+		more, err := other()
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, more...)
+	}
+	return results, nil
 }
 
 func (c *crowd) measure(ctx context.Context, bareUp, bareDown time.Duration) ([]result, error) {
