@@ -108,3 +108,32 @@ func TestIdentifiers(t *testing.T) {
 		t.Errorf("task %s", g.Tasks[0].ID)
 	}
 }
+
+// TestE14CredentialsOfEachImage: each container has its own, written out or from a
+// secret, and what is from a secret is stored with that only.
+func TestE14CredentialsOfEachImage(t *testing.T) {
+	t.Parallel()
+	h := connected(t, 1)
+	h.m.took()
+	h.apply(`{"kind":"secret","metadata":{"name":"registry","namespace":"test"},"datas":{"user":{"content":"` + base64.StdEncoding.EncodeToString([]byte("joe\n")) +
+		`"},"password":{"content":"` + base64.StdEncoding.EncodeToString([]byte("hush-hush\n")) + `"}}}`)
+	h.apply(`{"kind":"application","metadata":{"name":"web","namespace":"test"},"spec":{"instance":1,"template":{"spec":{"networkMode":"BRIDGE","containers":[
+		{"name":"a","image":"one.example/a:1","imagePullUser":"secret::registry||user","imagePullPasswd":"secret::registry||password"},
+		{"name":"b","image":"two.example/b:1","imagePullUser":"ann","imagePullPasswd":"plain"},
+		{"name":"c","image":"c:1"}]}}}}`)
+	h.advance(10 * time.Second)
+	specs := h.launched()
+	if len(specs) != 3 {
+		t.Fatalf("%d tasks; waits for %v", len(specs), h.slot(0).waiting)
+	}
+	for i, want := range [][2]string{{"joe", "hush-hush"}, {"ann", "plain"}, {"", ""}} {
+		if c := specs[i].Container; c.RegistryUser != want[0] || c.RegistryPass != want[1] {
+			t.Errorf("%s has the credentials %q %q, want %q", c.Image, c.RegistryUser, c.RegistryPass, want)
+		}
+	}
+	for key, r := range h.store.records {
+		if strings.HasPrefix(key, prefixSlot) && strings.Contains(string(r.Value), "hush-hush") {
+			t.Errorf("%s holds the secret", key)
+		}
+	}
+}
