@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,25 +28,34 @@ const execOutput = 1 << 10
 // the task's control group, so what a daemon leaves that is killed meanwhile
 // ends with the task at the latest.
 func (d *Daemon) Exec(ctx context.Context, id string, req protocol.ExecRequest, started func()) (protocol.ExecResult, error) {
-	t, err := d.task(id)
+	t, ctx, done, err := d.besideRunning(ctx, id, req.Argv, req.Env, "a command can be run")
 	if err != nil {
 		return protocol.ExecResult{}, err
 	}
-	if len(req.Argv) == 0 || strings.ContainsRune(strings.Join(append(req.Argv, req.Env...), ""), 0) {
-		return protocol.ExecResult{}, fail(protocol.CodeInvalid, "argv: want a program and its arguments, without zero bytes")
+	defer done()
+	return t.exec(ctx, &req, started)
+}
+
+// besideRunning checks what is asked for beside a task, and returns the task with a
+// context that ends with its running. done is to be called in the end; what says
+// what cannot be done in a task that does not run.
+func (d *Daemon) besideRunning(ctx context.Context, id string, argv, env []string, what string) (t *task, until context.Context, done func(), err error) {
+	if t, err = d.task(id); err != nil {
+		return nil, nil, nil, err
+	}
+	if len(argv) == 0 || strings.ContainsRune(strings.Join(append(slices.Clone(argv), env...), ""), 0) {
+		return nil, nil, nil, fail(protocol.CodeInvalid, "argv: want a program and its arguments, without zero bytes")
 	}
 	if s := t.status(); s.State != running {
-		return protocol.ExecResult{}, fail(protocol.CodeConflict, "task %q is %s: a command can be run in a running task only", id, s.State)
+		return nil, nil, nil, fail(protocol.CodeConflict, "task %q is %s: %s in a running task only", id, s.State, what)
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	until, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
-	defer watch.Wait()
-	defer cancel()
 	watch.Go(func() {
-		t.whileRunning(ctx)
+		t.whileRunning(until)
 		cancel()
 	})
-	return t.exec(ctx, &req, started)
+	return t, until, func() { cancel(); watch.Wait() }, nil
 }
 
 // whileRunning returns when the task does not run any more, or with the context.

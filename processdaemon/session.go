@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -24,24 +23,11 @@ import (
 // session is killed; so is what the command leaves there. What has made a
 // session of its own ends with the task.
 func (d *Daemon) Session(ctx context.Context, id string, req protocol.SessionRequest, term execstream.Terminal) (int, error) {
-	t, err := d.task(id)
+	t, ctx, done, err := d.besideRunning(ctx, id, req.Argv, req.Env, "a session can be opened")
 	if err != nil {
 		return 0, err
 	}
-	if len(req.Argv) == 0 || strings.ContainsRune(strings.Join(append(req.Argv, req.Env...), ""), 0) {
-		return 0, fail(protocol.CodeInvalid, "argv: want a program and its arguments, without zero bytes")
-	}
-	if s := t.status(); s.State != running {
-		return 0, fail(protocol.CodeConflict, "task %q is %s: a session can be opened in a running task only", id, s.State)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var watch sync.WaitGroup
-	defer watch.Wait()
-	defer cancel()
-	watch.Go(func() {
-		t.whileRunning(ctx)
-		cancel()
-	})
+	defer done()
 	return t.session(ctx, &req, term)
 }
 
