@@ -40,7 +40,7 @@ func (t *Tree) Hold() error {
 			return nil
 		}
 		if f != nil {
-			f.Close()
+			unlock(f)
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -49,11 +49,16 @@ func (t *Tree) Hold() error {
 
 func (t *Tree) release() {
 	if t.held != nil {
-		// A child that is just being started shares the open file until its exec.
-		_ = unix.Flock(int(t.held.Fd()), unix.LOCK_UN)
-		t.held.Close()
+		unlock(t.held)
 		t.held = nil
 	}
+}
+
+// unlock lets go of what lockDir locked. A child that is just being started shares the
+// open file, and with it the lock, until its exec.
+func unlock(f *os.File) {
+	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+	f.Close()
 }
 
 // Sweep removes the subtrees beside this one whose names begin with one of the
@@ -95,7 +100,7 @@ func (t *Tree) Unheld(prefixes ...string) ([]string, error) {
 			}
 			seen[e.Name()] = true
 			if f := t.claim(e.Name()); f != nil {
-				f.Close()
+				unlock(f)
 				out = append(out, e.Name())
 			}
 		}
@@ -129,7 +134,7 @@ func (t *Tree) claim(name string) *os.File {
 			lock = f
 		}
 		if !idle(dir) {
-			lock.Close()
+			unlock(lock)
 			return nil
 		}
 	}
@@ -178,7 +183,7 @@ func (t *Tree) sweep(name string) error {
 	if lock == nil {
 		return nil
 	}
-	defer lock.Close()
+	defer unlock(lock)
 	for _, h := range t.hierarchies() {
 		// Busy: somebody has come to life in it. It is looked at again another time.
 		if err := removeEmpty(filepath.Join(h.mount, filepath.Dir(t.base), name)); err != nil && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOTEMPTY) {
