@@ -389,6 +389,17 @@ func (c *cluster) executorPid(group string) int {
 	return 0
 }
 
+// waitAllGone waits for the end of a taskgroup's executor, and checks that neither
+// a container of it nor a record of the journal is left.
+func (c *cluster) waitAllGone(g string) {
+	c.t.Helper()
+	c.waitExecutorGone(g)
+	if left := containersOf(c.t, g); len(left) > 0 {
+		c.t.Errorf("containers left: %v", left)
+	}
+	c.nothingLeft()
+}
+
 // nothingLeft checks that no record of the journal is left.
 func (c *cluster) nothingLeft() {
 	c.t.Helper()

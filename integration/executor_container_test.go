@@ -69,11 +69,7 @@ func TestExecutorRunsContainersToTheirEnds(t *testing.T) {
 	if got := c.states(g, "long"); got != "STARTING RUNNING KILLING KILLED" {
 		t.Errorf("states %s", got)
 	}
-	c.waitExecutorGone(g)
-	if left := containersOf(t, g); len(left) > 0 {
-		t.Errorf("containers left: %v", left)
-	}
-	c.nothingLeft()
+	c.waitAllGone(g)
 	out, err := os.ReadFile(filepath.Join(c.report(g, "good").Sandbox, "stdout"))
 	if err != nil || strings.TrimSpace(string(out)) != "hello" {
 		t.Errorf("stdout of good: %q, %v", out, err)
@@ -230,11 +226,7 @@ func TestFaultAgentGoneWithoutCheckpointEndsEverything(t *testing.T) {
 	g := c.launch(box("a", "HOST", "exec sleep 1000"))
 	c.waitState(g, "a", mesos.TASK_RUNNING)
 	c.agent.Kill()
-	c.waitExecutorGone(g)
-	if left := containersOf(t, g); len(left) > 0 {
-		t.Errorf("containers left: %v", left)
-	}
-	c.nothingLeft()
+	c.waitAllGone(g)
 	c.startAgent()
 }
 
@@ -280,10 +272,6 @@ func TestExecutorShutdownOfTheFrameworkLeavesNothing(t *testing.T) {
 	if err := c.agent.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
-	c.waitExecutorGone(g)
-	if left := containersOf(t, g); len(left) > 0 {
-		t.Errorf("containers left: %v", left)
-	}
-	c.nothingLeft()
+	c.waitAllGone(g)
 	c.startAgent()
 }

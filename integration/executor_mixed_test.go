@@ -56,11 +56,7 @@ func TestFirstOfThreeContainersEndsAndTheOthersGoOn(t *testing.T) {
 	}
 	c.waitState(g, "second", mesos.TASK_KILLED)
 	c.waitState(g, "third", mesos.TASK_KILLED)
-	c.waitExecutorGone(g)
-	if left := containersOf(t, g); len(left) > 0 {
-		t.Errorf("containers left: %v", left)
-	}
-	c.nothingLeft()
+	c.waitAllGone(g)
 	if conn, err := net.DialTimeout("tcp", "127.0.0.1:31822", time.Second); err == nil {
 		conn.Close()
 		t.Error("the port is still published")
@@ -162,11 +158,7 @@ func TestMixedTaskgroupHasOneOrder(t *testing.T) {
 	for _, name := range []string{"main-box", "main-proc", "side-box", "side-proc"} {
 		c.waitState(g, name, mesos.TASK_FINISHED)
 	}
-	c.waitExecutorGone(g)
-	if left := containersOf(t, g); len(left) > 0 {
-		t.Errorf("containers left: %v", left)
-	}
-	c.nothingLeft()
+	c.waitAllGone(g)
 	b, err := os.ReadFile(filepath.Join(diary, "d"))
 	if err != nil {
 		t.Fatal(err)
@@ -223,11 +215,7 @@ func TestKillOfAMixedTaskgroupTakesOneGrace(t *testing.T) {
 			t.Errorf("pid %d lives after TASK_KILLED", pid)
 		}
 	}
-	c.waitExecutorGone(g)
-	if left := containersOf(t, g); len(left) > 0 {
-		t.Errorf("containers left: %v", left)
-	}
-	c.nothingLeft()
+	c.waitAllGone(g)
 }
 
 // TestFaultExecutorOfAMixedTaskgroupIsKilled: the reaper takes the sandbox too.
@@ -276,11 +264,7 @@ func TestContainersWithoutANetworkShareTheirLoopback(t *testing.T) {
 	}
 	c.kill(g, "server")
 	c.waitState(g, "server", mesos.TASK_KILLED)
-	c.waitExecutorGone(g)
-	if left := containersOf(t, g); len(left) > 0 {
-		t.Errorf("containers left: %v", left)
-	}
-	c.nothingLeft()
+	c.waitAllGone(g)
 }
 
 // TestFaultSandboxKilledFromOutside: without their network the tasks are of no
@@ -306,11 +290,7 @@ func TestFaultSandboxKilledFromOutside(t *testing.T) {
 		t.Errorf("message %q", s.GetMessage())
 	}
 	c.waitState(g, "p", mesos.TASK_KILLED)
-	c.waitExecutorGone(g)
-	if left := containersOf(t, g); len(left) > 0 {
-		t.Errorf("containers left: %v", left)
-	}
-	c.nothingLeft()
+	c.waitAllGone(g)
 }
 
 // TestStopSignalOfTheKillPolicy comes in the place of the image's, after the drain delay.

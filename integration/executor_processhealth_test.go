@@ -109,11 +109,7 @@ func TestGRPCHealthOfAProcessInAPrivateNetwork(t *testing.T) {
 	if u := c.waitState(g, "grpc", mesos.TASK_FAILED); !strings.Contains(u.GetMessage(), "health check GRPC") {
 		t.Errorf("message %q", u.GetMessage())
 	}
-	c.waitExecutorGone(g)
-	if left := containersOf(t, g); len(left) > 0 {
-		t.Errorf("containers left: %v", left)
-	}
-	c.nothingLeft()
+	c.waitAllGone(g)
 }
 
 // TestSecretsOfAProcess: as files with owner and mode, in directories that are
