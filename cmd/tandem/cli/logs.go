@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 
@@ -78,17 +79,48 @@ func logSources(ctx context.Context, b backend, arg, namespace, task string) ([]
 			return nil, exit.Errorf(exit.Usage, "%s %q has no logs: name a taskgroup, an application, a process or a deployment", t.kind.name, t.name)
 		}
 	}
-	groups, err := b.Taskgroups(ctx, namespace)
+	groups, err := b.Taskgroups(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	var found []wire.Taskgroup
-	namespaces := map[string]bool{}
+	var here []wire.Taskgroup
+	for _, g := range groups {
+		if namespace == "" || g.Namespace == namespace {
+			here = append(here, g)
+		}
+	}
+	found, namespaces := meant(here, name, owner, arg)
+	if len(namespaces) > 1 {
+		return nil, exit.Errorf(exit.Usage, "%q exists in several namespaces (%s): choose one with -n", arg, strings.Join(namespaces, ", "))
+	}
+	if len(found) == 0 {
+		if _, elsewhere := meant(groups, name, owner, arg); len(elsewhere) > 0 {
+			return nil, notHere(kindTaskgroup, arg, namespace, elsewhere)
+		}
+		var names []string
+		for _, g := range here {
+			names = append(names, g.Name, g.Owner.Name)
+		}
+		k, err := lookupKind(kindTaskgroup)
+		if err != nil {
+			return nil, err
+		}
+		return nil, notFound(k, arg, namespace, names)
+	}
+	return pickTasks(found, task)
+}
+
+// meant are the taskgroups that an argument names, and the namespaces they are in:
+// by their own name or id, otherwise those of the workload that has the name.
+func meant(groups []wire.Taskgroup, name string, owner *target, arg string) (found []wire.Taskgroup, namespaces []string) {
 	pick := func(match func(wire.Taskgroup) bool) {
 		for _, g := range groups {
-			if match(g) {
-				found = append(found, g)
-				namespaces[g.Namespace] = true
+			if !match(g) {
+				continue
+			}
+			found = append(found, g)
+			if !slices.Contains(namespaces, g.Namespace) {
+				namespaces = append(namespaces, g.Namespace)
 			}
 		}
 	}
@@ -100,21 +132,7 @@ func logSources(ctx context.Context, b backend, arg, namespace, task string) ([]
 			return g.Owner.Name == name && (owner == nil || g.Owner.Kind == owner.kind.declared) && (owner != nil || !hasSlash(arg))
 		})
 	}
-	if len(namespaces) > 1 {
-		return nil, exit.Errorf(exit.Usage, "%q exists in %d namespaces: choose one with -n", arg, len(namespaces))
-	}
-	if len(found) == 0 {
-		var names []string
-		for _, g := range groups {
-			names = append(names, g.Name, g.Owner.Name)
-		}
-		k, err := lookupKind(kindTaskgroup)
-		if err != nil {
-			return nil, err
-		}
-		return nil, notFound(k, arg, namespace, names)
-	}
-	return pickTasks(found, task)
+	return found, namespaces
 }
 
 func pickTasks(groups []wire.Taskgroup, task string) ([]logSource, error) {

@@ -55,7 +55,7 @@ func TestSignal(t *testing.T) {
 		t.Errorf("%v %s", err, r.out)
 	}
 	// It changes something, so the namespace is not guessed.
-	expect(t, with(t, b, "", "signal", "web-0", "HUP"), exit.NotFound, nil, []string{"web-0"})
+	expect(t, with(t, b, "", "signal", "web-0", "HUP"), exit.NotFound, nil, []string{`taskgroup "web-0" is not in namespace defaultGroup but in test: choose it with -n`})
 	expect(t, with(t, b, "", "signal", "web-0"), exit.Usage, nil, []string{"missing argument SIGNAL"})
 	b.groups[0].Tasks = append(b.groups[0].Tasks, wire.Task{ID: "x", Name: "side"})
 	expect(t, with(t, b, "", "signal", "web-0", "HUP", "-n", "test"), exit.Usage, nil, []string{"web-0 has the tasks main and side: choose one with --task"})

@@ -119,9 +119,14 @@ func own(ctx context.Context, b backend, t target) (target, error) {
 		}
 	}
 	if len(elsewhere) > 0 {
-		return t, exit.Errorf(exit.NotFound, "%s %q is not in namespace %s but in %s: choose it with -n", t.kind.name, t.name, t.namespace, strings.Join(elsewhere, ", "))
+		return t, notHere(t.kind.name, t.name, t.namespace, elsewhere)
 	}
 	return t, notFound(t.kind, t.name, t.namespace, l.names)
+}
+
+// notHere says in which other namespaces something is.
+func notHere(kind, name, namespace string, elsewhere []string) error {
+	return exit.Errorf(exit.NotFound, "%s %q is not in namespace %s but in %s: choose it with -n", kind, name, namespace, strings.Join(elsewhere, ", "))
 }
 
 func lastPart(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
