@@ -38,6 +38,10 @@ missing() {
     [ -e /usr/include/stdlib.h ] || need libc6-dev
     [ -e /usr/lib/cni/bridge ] || need containernetworking-plugins
     has nft || need nftables
+    # Servers that the process daemon is tried with, each of another style.
+    has nginx || need nginx-light
+    has haproxy || need haproxy
+    has memcached || need memcached
   fi
 }
 
