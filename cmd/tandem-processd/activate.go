@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,8 @@ const (
 	// handedOver is where the image before this one says which socket it leaves:
 	// descriptor, "own" or "systemd", path.
 	handedOver = "TANDEM_PROCESSD_SOCKET_FD"
+	// socketGroup has the socket when no other is named.
+	socketGroup = "tandem"
 )
 
 // listen returns the socket to serve on: the one that the image before this one
@@ -35,7 +38,23 @@ func listen(ctx context.Context, o *options) (*unixhttp.Listener, error) {
 	if l, err = activated(o); l != nil || err != nil {
 		return l, err
 	}
-	return unixhttp.Listen(ctx, o.socket, o.group)
+	group := o.group
+	if group == "" {
+		group = usualGroup()
+	}
+	return unixhttp.Listen(ctx, o.socket, group)
+}
+
+// usualGroup is the one that packages make for this socket, where there is one and
+// the daemon may give it away. A socket of systemd's has the group of its unit.
+func usualGroup() string {
+	if os.Geteuid() != 0 {
+		return ""
+	}
+	if _, err := user.LookupGroup(socketGroup); err != nil {
+		return ""
+	}
+	return socketGroup
 }
 
 // take removes a variable from the environment, so that nothing that is started

@@ -45,7 +45,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.dataDir, "data-dir", "/var/lib/tandem", "directory of the records and the journal, shared with tandem-executor (TANDEM_DATA_DIR)")
 	f.StringVar(&o.socket, "socket", client.DefaultSocket, "unix socket to serve on, mode 0660 (TANDEM_PROCESSD_SOCKET); with socket activation systemd's is used instead")
 	f.StringVar(&o.workspace, "workspace", "", "directory of work_dir and run_dir, which ${work_base_dir} and ${run_base_dir} name (default <data-dir>/workspace)")
-	f.StringVar(&o.group, "group", "", "group whose members may use the socket, besides root and the daemon's user")
+	f.StringVar(&o.group, "group", "", "group whose members may use the socket, besides root and the daemon's user: who may, can become root (default tandem, where there is that group)")
 	f.StringVar(&o.defaultUser, "default-user", ownDefaultUser(), "account that processes run as which name none")
 	f.StringVar(&o.dockerHost, "docker-host", "", "the Docker Engine from which containers of dead executors are removed, as unix:///path (DOCKER_HOST)")
 	f.DurationVar(&o.startTimeout, "start-timeout", 5*time.Minute, "time that a start command with a pid file may take")
@@ -53,7 +53,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.killOnExit, "kill-on-exit", false, "stop all processes before ending")
 	f.DurationVar(&o.killGrace, "kill-grace", 3*time.Second, "with --kill-on-exit: time from SIGTERM to SIGKILL")
 	f.IntVar(&o.outputMB, "output-max-mb", 64, "MiB at which stdout and stderr of a process are rotated; 0 never rotates")
-	f.IntVar(&o.outputFiles, "output-files", 3, "older pieces of stdout and stderr that are kept: stdout.1, stdout.2, ...")
+	f.IntVar(&o.outputFiles, "output-files", 3, "older pieces of stdout and stderr that are kept, each named by the place of its first byte: stdout.000067108864")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error; the log goes to stderr. SIGHUP reads it again")
 }
 
