@@ -89,6 +89,9 @@ func (t *task) prepare() {
 	ctx, cancel := context.WithCancel(t.ctx)
 	t.cancelPrepare, t.prepareDone = cancel, make(chan struct{})
 	spec, places := t.rec.Spec, t.rec.Places
+	if t.fetching = len(spec.URIs) > 0; t.fetching {
+		t.show()
+	}
 	t.work.Go(func() {
 		defer cancel()
 		digests, err := t.d.prepare(ctx, &spec, places, t.progress)

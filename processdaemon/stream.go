@@ -116,13 +116,15 @@ func (d *Daemon) Events(ctx context.Context, owner string, say func(protocol.Sta
 	type seen struct {
 		version  uint64
 		progress string // changes without a version, for it is in no record
+		phase    protocol.Phase
 	}
 	told := map[string]seen{}
 	tell := func(s protocol.Status) error {
-		if owner != "" && s.Owner != owner || told[s.ID] == (seen{s.Version, s.Progress}) {
+		now := seen{s.Version, s.Progress, s.Phase}
+		if owner != "" && s.Owner != owner || told[s.ID] == now {
 			return nil
 		}
-		if told[s.ID] = (seen{s.Version, s.Progress}); s.State == deleted {
+		if told[s.ID] = now; s.State == deleted {
 			delete(told, s.ID)
 		}
 		return say(s)

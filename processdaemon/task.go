@@ -43,6 +43,7 @@ type task struct {
 	early         *message // the end of a process that the pid file named, until another one may take its place
 	cancelPrepare context.CancelFunc
 	prepareDone   chan struct{} // closed when no preparation works on the disk any more
+	fetching      bool          // a preparation has something to fetch
 	deadline      *time.Timer
 	poll          *time.Timer
 	pollEvery     time.Duration
@@ -430,7 +431,7 @@ func (t *task) show() { t.publish("") }
 func (t *task) publish(progress string) {
 	r := t.rec
 	s := protocol.Status{
-		ID: r.Spec.ID, Owner: r.Spec.Owner, Name: r.Spec.Name, State: r.State, Version: r.Version, Pid: r.Pid,
+		ID: r.Spec.ID, Owner: r.Spec.Owner, Name: r.Spec.Name, Phase: t.phase(), State: r.State, Version: r.Version, Pid: r.Pid,
 		StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, Exit: r.Exit, Failure: r.Failure, Notes: slices.Clone(r.Notes), Progress: progress,
 		Restarts: r.Restarts, Reload: r.Reload,
 	}

@@ -61,6 +61,33 @@ const (
 	StateDeleted State = "deleted"
 )
 
+// Phase is where a task is in the field's words; several states may be one phase.
+type Phase string
+
+// The phases, in the order in which a task goes through them. A restart goes from
+// stopping back to starting.
+const (
+	// PhaseStaging: created. It waits for what it needs, or has it and waits for its start.
+	PhaseStaging Phase = "staging"
+	// PhaseFetching: what its URIs name is being fetched, unpacked and put in place.
+	PhaseFetching Phase = "fetching"
+	// PhaseStarting: its start command runs, or the pid file is waited for.
+	PhaseStarting Phase = "starting"
+	// PhaseRunning: its main process is known and alive.
+	PhaseRunning Phase = "running"
+	// PhaseStopping: it was asked to stop, or its main process has ended, and something of it may still run.
+	PhaseStopping Phase = "stopping"
+	// PhaseStopped: nothing of it runs, as was asked for or after a success.
+	PhaseStopped Phase = "stopped"
+	// PhaseFailed: nothing of it runs, which nobody asked for; Failure or Exit says why.
+	PhaseFailed Phase = "failed"
+)
+
+// Phases returns all phases, in their order.
+func Phases() []Phase {
+	return []Phase{PhaseStaging, PhaseFetching, PhaseStarting, PhaseRunning, PhaseStopping, PhaseStopped, PhaseFailed}
+}
+
 // Info describes a daemon.
 type Info struct {
 	Version string `json:"version"`
@@ -309,8 +336,11 @@ type Status struct {
 	ID    string `json:"id"`
 	Owner string `json:"owner"`
 	Name  string `json:"name"`
-	State State  `json:"state"`
-	// Version changes with every change of the status.
+	// Phase says in the field's words what State says in the daemon's.
+	Phase Phase `json:"phase"`
+	State State `json:"state"`
+	// Version changes with every change of the status but those of Progress and from
+	// staging to fetching, which are in no record.
 	Version uint64 `json:"version"`
 	// Pid is the main process; 0 before there is one.
 	Pid        int       `json:"pid,omitempty"`
