@@ -433,7 +433,7 @@ func (t *task) publish(progress string) {
 	s := protocol.Status{
 		ID: r.Spec.ID, Owner: r.Spec.Owner, Name: r.Spec.Name, Phase: t.phase(), State: r.State, Version: r.Version, Pid: r.Pid,
 		StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, Exit: r.Exit, Failure: r.Failure, Notes: slices.Clone(r.Notes), Progress: progress,
-		Restarts: r.Restarts, Reload: r.Reload,
+		Restarts: r.Restarts, Reload: r.Reload, Limits: r.Spec.Limits,
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -41,7 +41,7 @@ func TestAsk(t *testing.T) {
 		{[]string{"logs", "b", "--list"}, exitOK, "x.log"},
 		{[]string{"logs", "b", "--stream", "log/x.log"}, exitOK, "own\n"},
 		{[]string{"logs", "b", "--stream", "log"}, exitOK, "own\n"},
-		{[]string{"logs"}, exitUsage, "want the id of one task"},
+		{[]string{"logs"}, exitUsage, "want the id of a task"},
 		{[]string{"logs", "a", "--bytes", "0"}, exitUsage, "--bytes 0"},
 		{[]string{"logs", "none"}, exitFailure, "is not known to the process daemon"},
 	} {

@@ -117,12 +117,15 @@ func nearestKey(name string, f *pflag.FlagSet) string {
 
 // configCommand shows what the daemon would run with.
 func configCommand(o *options, stdout io.Writer) *cobra.Command {
-	cmd := &cobra.Command{Use: flagConfig, Short: "Check or print what the daemon would run with, with the same flags"}
+	cmd := &cobra.Command{Use: flagConfig, Short: "Check or print what the daemon would run with, with the same flags",
+		Long: "Checks or prints what the daemon would run with. Both take the daemon's flags."}
 	cmd.AddCommand(&cobra.Command{
 		Use: "check", Short: "Tell what is wrong with flags, environment and file, and exit", Args: noArguments,
+		Long: "Tells all that is wrong with flags, environment and file at once, and exits with 2; with 0 when nothing is.", Example: "  tandem-processd config check --config new.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.settle(cmd.Flags()) },
 	}, &cobra.Command{
 		Use: "print", Short: "Print all values as a configuration file, each with its origin, and exit", Args: noArguments,
+		Long: "Prints all values as a configuration file, each with its origin: flag, variable, file or default.", Example: "  tandem-processd config print > /etc/tandem/processd.yaml",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.settle(cmd.Flags()); err != nil {
 				return err

@@ -45,9 +45,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 	cmd.SetErr(stderr)
 	err := cmd.Execute()
 	var usage usageError
+	var code exitError
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &code):
+		return int(code)
 	case errors.As(err, &usage):
 		fmt.Fprintf(stderr, "tandem-processd: %v; see tandem-processd --help\n", err)
 		return exitUsage
@@ -78,9 +81,12 @@ look at the configuration; no request is refused meanwhile. On SIGHUP it reads t
 
 Every flag but --config is a key of the configuration file, without its dashes: "data-dir: /srv/tandem".
 
-Exit codes: 0 ended by a signal, 1 failure, 2 wrong flags.`,
+Its other commands ask a daemon that runs, for the people on the agent.
+
+Exit codes: 0 ended by a signal or done, 1 failure, 2 wrong flags; exec has those of its command.`,
 		Example: `  tandem-processd --data-dir /srv/tandem --group mesos
-  tandem-processd --data-dir /tmp/t --socket /tmp/t/processd.sock --kill-on-exit`,
+  tandem-processd --data-dir /tmp/t --socket /tmp/t/processd.sock --kill-on-exit
+  tandem-processd tasks`,
 		Args:         noArguments,
 		SilenceUsage: true, SilenceErrors: true,
 		Version: version.String(),
@@ -97,11 +103,14 @@ Exit codes: 0 ended by a signal, 1 failure, 2 wrong flags.`,
 	cmd.SetVersionTemplate("tandem-processd {{.Version}}\n")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	cmd.AddCommand(configCommand(&o, stdout), &cobra.Command{
-		Use: "version", Short: "Show the version and exit", Args: cobra.NoArgs,
+		Use: "version", Short: "Show the version and exit; info shows that of the daemon that runs", Args: noArguments,
+		Long: "Shows the version of this program. That of the daemon that runs is shown by info.", Example: "  tandem-processd version",
 		Run: func(*cobra.Command, []string) { fmt.Fprintln(stdout, "tandem-processd", version.String()) },
 	})
 	cmd.CompletionOptions.DisableDefaultCmd = true
-	cmd.AddCommand(asking(&o, stdout)...)
+	cmd.AddGroup(&cobra.Group{ID: groupLook, Title: "Look at the daemon that runs:"}, &cobra.Group{ID: groupChange, Title: "Change its tasks:"})
+	cmd.AddCommand(completionCommand(stdout))
+	cmd.AddCommand(asking(&o, stdout, stderr)...)
 	o.flags(cmd.PersistentFlags())
 	return cmd
 }

@@ -358,6 +358,8 @@ type Status struct {
 	Reload *Reload `json:"reload,omitempty"`
 	// Notes say what was asked for and cannot be had on this agent.
 	Notes []string `json:"notes,omitempty"`
+	// Limits are those that the task has now.
+	Limits Limits `json:"limits,omitzero"`
 }
 
 // Started tells whether a main process was ever seen.

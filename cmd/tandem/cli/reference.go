@@ -8,12 +8,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Reference renders the whole command tree as docs/cli.md.
-func Reference(root *cobra.Command) string {
+// Reference renders a whole command tree as a page, such as docs/cli.md; remake is
+// the command that makes the page anew.
+func Reference(root *cobra.Command, remake string) string {
 	var b strings.Builder
-	b.WriteString("# The tandem command\n\n" +
-		"This page is made from the program itself (`go test ./cmd/tandem/cli -run TestReference -update`); " +
-		"a test fails when they differ.\n\n")
+	fmt.Fprintf(&b, "# The %s command\n\nThis page is made from the program itself (`%s`); a test fails when they differ.\n\n", root.Name(), remake)
 	walk(root, func(c *cobra.Command) {
 		indent := strings.Repeat("  ", depth(c))
 		fmt.Fprintf(&b, "%s- [%s](#%s): %s\n", indent, c.CommandPath(), anchor(c), c.Short)

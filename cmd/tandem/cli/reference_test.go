@@ -14,7 +14,8 @@ var update = flag.Bool("update", false, "write docs/cli.md anew")
 func TestReferenceIsUpToDate(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join("..", "..", "..", "docs", "cli.md")
-	want := Reference(New(Streams{Getenv: func(string) string { return "" }}))
+	const remake = "go test ./cmd/tandem/cli -run TestReference -update"
+	want := Reference(New(Streams{Getenv: func(string) string { return "" }}), remake)
 	if *update {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -28,7 +29,7 @@ func TestReferenceIsUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != want {
-		t.Errorf("docs/cli.md differs from the program; run: go test ./cmd/tandem/cli -run TestReference -update")
+		t.Errorf("docs/cli.md differs from the program; run: %s", remake)
 	}
 }
 
