@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // MessageType tells what a framework message asks an executor for.
@@ -27,10 +28,13 @@ const (
 	MessageRestart MessageType = "restart"
 	// MessageCommit makes an image of a running container, on its agent.
 	MessageCommit MessageType = "commit"
+	// MessageLogs lists the files that a process's logPath names, or opens a session
+	// that brings the text of one of them.
+	MessageLogs MessageType = "logs"
 )
 
 var messageTypes = []string{
-	string(MessageSignal), string(MessageResources), string(MessageExec), string(MessageUpload), string(MessageReload), string(MessageRestart), string(MessageCommit),
+	string(MessageSignal), string(MessageResources), string(MessageExec), string(MessageUpload), string(MessageReload), string(MessageRestart), string(MessageCommit), string(MessageLogs),
 }
 
 // MessageTypes returns all types of messages.
@@ -68,6 +72,31 @@ type Message struct {
 	Upload *UploadFile `json:"upload,omitempty"`
 	// Commit is for MessageCommit.
 	Commit *CommitImage `json:"commit,omitempty"`
+	// Logs is for MessageLogs.
+	Logs *LogRequest `json:"logs,omitempty"`
+}
+
+// LogRequest asks for the files of a process's logPath.
+type LogRequest struct {
+	// List asks for their names; what follows is for the text of one.
+	List bool `json:"list,omitempty"`
+	// File is a name without a directory; empty is the file written to last.
+	File string `json:"file,omitempty"`
+	// Tail is the number of lines from the end, looked for in the last 4 MiB; negative means all.
+	Tail int `json:"tail,omitempty"`
+	// Follow goes on with what is written, over rotations, until the process ends.
+	Follow bool `json:"follow,omitempty"`
+}
+
+// MaxLogFiles is the most that the answer to MessageLogs lists.
+const MaxLogFiles = 500
+
+// LogFile is a file that logPath names.
+type LogFile struct {
+	Name string `json:"name"`
+	// Size is in bytes, without what rotation has put aside.
+	Size     int64     `json:"size"`
+	Modified time.Time `json:"modified"`
 }
 
 // UploadFile is a file for a running task. It replaces what has its name in one
@@ -143,8 +172,10 @@ type MessageResult struct {
 	Task string `json:"task,omitempty"`
 	// Resources are what the task has from now on, after MessageResources.
 	Resources *ResourceUpdate `json:"resources,omitempty"`
-	// Exec is where the session is, after MessageExec.
+	// Exec is where the session is, after MessageExec and MessageLogs.
 	Exec *ExecSession `json:"exec,omitempty"`
+	// LogFiles are those that MessageLogs lists, the one written to last first.
+	LogFiles []LogFile `json:"logFiles,omitempty"`
 	// ImageID is that of the image that MessageCommit has made.
 	ImageID string `json:"imageID,omitempty"`
 	// Error says why it was not done; empty means that it was.
@@ -177,6 +208,8 @@ func (m *Message) Check() error {
 		return m.Upload.check()
 	case MessageCommit:
 		return m.Commit.check()
+	case MessageLogs:
+		return m.Logs.check()
 	case MessageReload, MessageRestart:
 	default:
 		return fmt.Errorf("type %q of a message is unknown; this executor understands %s%s", clip(string(m.Type)), strings.Join(messageTypes, ", "), didYouMean(string(m.Type), messageTypes))
@@ -194,6 +227,16 @@ func (u *UploadFile) check() error {
 		return fmt.Errorf("file %q has %d bytes, and at most %d are sent; put larger ones into the image, an archive or a volume", clip(u.Path), len(u.Content), MaxUpload)
 	case u.Mode > 0o777:
 		return fmt.Errorf("mode %#o of file %q has other than permission bits; use 0 to 0777", u.Mode, clip(u.Path))
+	}
+	return nil
+}
+
+func (l *LogRequest) check() error {
+	switch {
+	case l == nil:
+		return errors.New("logs say neither what to list nor what to read")
+	case len(l.File) > 255 || strings.ContainsAny(l.File, "/\x00") || l.File == "." || l.File == "..":
+		return fmt.Errorf("file %q is no name of a file in a directory", clip(l.File))
 	}
 	return nil
 }

@@ -20,11 +20,15 @@ func TestMessageCheck(t *testing.T) {
 		`"type":"commit","commit":{"image":"a b"}`:                       "no name for a new image",
 		`"type":"commit","commit":{"image":"sha256:00"}`:                 "no name for a new image",
 		`"type":"commit","commit":{"image":"` + long + `"}`:              "no name for a new image",
-		`"type":"commit"`:  "names no image",
-		`"type":"reload"`:  "",
-		`"type":"restart"`: "",
-		`"type":"reboot"`:  "is unknown; this executor understands signal, resources, exec, upload, reload, restart, commit",
-		`"type":"uplaod"`:  "did you mean upload",
+		`"type":"commit"`: "names no image",
+		`"type":"reload"`: "",
+		`"type":"logs"`:   "say neither",
+		`"type":"logs","logs":{"file":"a.log","tail":-1}`: "",
+		`"type":"logs","logs":{"file":"a/b"}`:             "is no name of a file",
+		`"type":"logs","logs":{"file":".."}`:              "is no name of a file",
+		`"type":"restart"`:                                "",
+		`"type":"reboot"`:                                 "is unknown; this executor understands signal, resources, exec, upload, reload, restart, commit",
+		`"type":"uplaod"`:                                 "did you mean upload",
 	} {
 		var m Message
 		if err := json.Unmarshal([]byte(`{"version":"tandem/v1","id":"1",`+text+`}`), &m); err != nil {
@@ -37,7 +41,7 @@ func TestMessageCheck(t *testing.T) {
 	// All types are known, and the list of them is the caller's own.
 	types := MessageTypes()
 	types[0] = "x"
-	if MessageTypes()[0] != string(MessageSignal) || len(types) != 7 {
+	if MessageTypes()[0] != string(MessageSignal) || len(types) != 8 {
 		t.Error(MessageTypes())
 	}
 }

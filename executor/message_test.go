@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -91,7 +92,7 @@ func TestE12MessageIsDoneOnce(t *testing.T) {
 		r.settle()
 		const text = `{"version":"tandem/v1","id":"1","type":"signal","signal":"USR1"}`
 		first, second := r.say(text), r.say(text)
-		if len(first) != 1 || len(second) != 1 || first[0] != second[0] || first[0].Error != "" {
+		if len(first) != 1 || len(second) != 1 || !reflect.DeepEqual(first[0], second[0]) || first[0].Error != "" {
 			t.Errorf("%+v, then %+v", first, second)
 		}
 		n := 0

@@ -75,7 +75,9 @@ func (e *Executor) planTask(t *task, m *api.Message) (func(context.Context, *api
 		if !ok {
 			return nil, cannot("has no sessions")
 		}
-		return e.openSession(x, id, *m.Exec), nil
+		return e.openExec(x, id, *m.Exec), nil
+	case api.MessageLogs:
+		return e.planLogs(t, *m.Logs)
 	case api.MessageUpload:
 		u, ok := rt.(Uploader)
 		if !ok {

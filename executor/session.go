@@ -34,46 +34,64 @@ const (
 	maxSessions = 8
 )
 
+// session is what goes on over the connection of one.
+type session struct {
+	task string
+	// what names it in the log.
+	what string
+	// stdin tells that input comes.
+	stdin bool
+	// run lasts as long as the session.
+	run func(context.Context, execstream.Terminal) (int, error)
+}
+
+// openExec opens a session for a command.
+func (e *Executor) openExec(x Interactive, id string, req api.ExecRequest) func(context.Context, *api.MessageResult) error {
+	s := session{task: id, what: "command " + req.Command[0], stdin: req.Stdin, run: func(ctx context.Context, t execstream.Terminal) (int, error) {
+		return x.Session(ctx, id, req, t)
+	}}
+	return func(ctx context.Context, result *api.MessageResult) error { return e.openSession(ctx, x, s, result) }
+}
+
 // openSession listens for the one who has asked, with a port and a token for
 // this session alone. Whoever else connects is sent away and ends nothing.
-func (e *Executor) openSession(x Interactive, id string, req api.ExecRequest) func(context.Context, *api.MessageResult) error {
-	return func(ctx context.Context, result *api.MessageResult) error {
-		addr, err := netip.ParseAddr(e.cfg.NodeIP())
-		if err != nil {
-			return errors.New("the agent is known by its name only, and a session needs its address; start the agent with --ip")
-		}
-		if err := x.AllowSession(addr.IsLoopback()); err != nil {
-			return err
-		}
-		if e.messages.sessions.Add(1) > maxSessions {
-			e.messages.sessions.Add(-1)
-			return fmt.Errorf("%d sessions are open in this taskgroup, which is as many as there may be; end one", maxSessions)
-		}
-		listen := net.ListenConfig{}
-		l, err := listen.Listen(ctx, "tcp", net.JoinHostPort(addr.String(), "0"))
-		if err != nil {
-			e.messages.sessions.Add(-1)
-			return fmt.Errorf("listen for the session: %w", err)
-		}
-		token := rand.Text()
-		result.Exec = &api.ExecSession{Token: token}
-		if a, ok := l.Addr().(*net.TCPAddr); ok {
-			result.Exec.Port = a.Port
-		}
-		e.workers.Go(func() {
-			defer e.messages.sessions.Add(-1)
-			conn, in := e.acceptSession(l, token)
-			if conn == nil {
-				e.log.Warn("nobody has come for a session", "task", id)
-				return
-			}
-			defer conn.Close()
-			e.log.Info("session begins", "task", id, "program", req.Command[0], "tty", req.TTY)
-			err := e.serveSession(x, id, req, conn, in)
-			e.log.Info("session is over", "task", id, "error", err)
-		})
-		return nil
+func (e *Executor) openSession(ctx context.Context, x Interactive, s session, result *api.MessageResult) error {
+	addr, err := netip.ParseAddr(e.cfg.NodeIP())
+	if err != nil {
+		return errors.New("the agent is known by its name only, and a session needs its address; start the agent with --ip")
 	}
+	if err := x.AllowSession(addr.IsLoopback()); err != nil {
+		return err
+	}
+	if e.messages.sessions.Add(1) > maxSessions {
+		e.messages.sessions.Add(-1)
+		return fmt.Errorf("%d sessions are open in this taskgroup, which is as many as there may be; end one", maxSessions)
+	}
+	listen := net.ListenConfig{}
+	l, err := listen.Listen(ctx, "tcp", net.JoinHostPort(addr.String(), "0"))
+	if err != nil {
+		e.messages.sessions.Add(-1)
+		return fmt.Errorf("listen for the session: %w", err)
+	}
+	token := rand.Text()
+	result.Exec = &api.ExecSession{Token: token}
+	if a, ok := l.Addr().(*net.TCPAddr); ok {
+		result.Exec.Port = a.Port
+	}
+	e.workers.Go(func() {
+		defer e.messages.sessions.Add(-1)
+		conn, in := e.acceptSession(l, token)
+		if conn == nil {
+			e.log.Warn("nobody has come for a session", "task", s.task)
+			return
+		}
+		defer conn.Close()
+		e.log.Info("session begins", "task", s.task, "what", s.what)
+		// It lasts until run returns, the connection breaks or the executor ends.
+		err := execstream.Serve(e.work, conn, in, s.stdin, s.run)
+		e.log.Info("session is over", "task", s.task, "error", err)
+	})
+	return nil
 }
 
 // acceptSession returns the connection that brings the token; nil when none does in time.
@@ -98,11 +116,4 @@ func (e *Executor) acceptSession(l net.Listener, token string) (net.Conn, *bufio
 		}
 		conn.Close()
 	}
-}
-
-// serveSession lasts until the command ends, the connection breaks or the executor ends.
-func (e *Executor) serveSession(x Interactive, id string, req api.ExecRequest, conn net.Conn, in io.Reader) error {
-	return execstream.Serve(e.work, conn, in, req.Stdin, func(ctx context.Context, t execstream.Terminal) (int, error) {
-		return x.Session(ctx, id, req, t)
-	})
 }

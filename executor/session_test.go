@@ -55,7 +55,7 @@ func sessions(t *testing.T) (*Executor, context.CancelFunc) {
 func open(t *testing.T, e *Executor, p *parrot) *api.ExecSession {
 	t.Helper()
 	var result api.MessageResult
-	if err := e.openSession(p, "task-a", api.ExecRequest{Command: []string{"cat"}, Stdin: true})(t.Context(), &result); err != nil {
+	if err := e.openExec(p, "task-a", api.ExecRequest{Command: []string{"cat"}, Stdin: true})(t.Context(), &result); err != nil {
 		t.Fatal(err)
 	}
 	return result.Exec
@@ -144,7 +144,7 @@ func TestSessionIsRefused(t *testing.T) {
 	e, _ := sessions(t)
 	var result api.MessageResult
 	ask := func(p *parrot) error {
-		return e.openSession(p, "task-a", api.ExecRequest{Command: []string{"cat"}})(t.Context(), &result)
+		return e.openExec(p, "task-a", api.ExecRequest{Command: []string{"cat"}})(t.Context(), &result)
 	}
 	if err := ask(&parrot{forbidden: errors.New("policy /p: exec is false")}); err == nil || result.Exec != nil {
 		t.Errorf("a session that is forbidden is open: %v", err)

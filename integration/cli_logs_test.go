@@ -40,14 +40,15 @@ func (s *shown) all() string {
 }
 
 // follow runs tandem logs -f and returns what it shows, and a channel with how it ended.
-func follow(t *testing.T, server, name string) (*shown, <-chan error) {
+func follow(t *testing.T, server, name string, more ...string) (*shown, <-chan error) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "shown"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	cmd := exec.CommandContext(t.Context(), filepath.Join(harness.bin, "tandem"), "logs", "-f", name, "-n", "test", "--server", server)
+	args := append([]string{"logs", "-f", name, "-n", "test", "--server", server}, more...)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(harness.bin, "tandem"), args...)
 	cmd.Stdout, cmd.Stderr = f, os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -30,12 +29,12 @@ type logPlace struct {
 	// owner is the user's id; 0 may have any file, and so may everybody where the daemon is not root.
 	owner int
 
-	mu  sync.Mutex
-	cut map[string]int64 // how many bytes were ever cut off a file's head
+	// mu is held while a file is cut, so that no reader loses its place.
+	mu sync.Mutex
 }
 
 func newLogPlace(pattern string, as *account) *logPlace {
-	p := &logPlace{pattern: filepath.Clean(pattern), cut: map[string]int64{}}
+	p := &logPlace{pattern: filepath.Clean(pattern)}
 	if as.cred != nil {
 		p.owner = as.uid
 	}
@@ -199,8 +198,7 @@ func (p *logPlace) rotateOne(root *os.Root, name string, limit int64, keep int) 
 	defer f.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	cut, err := rotateOpen(root, f, st.Size(), name, limit, keep)
-	p.cut[name] += cut
+	_, err = rotateOpen(root, f, st.Size(), name, limit, keep)
 	return err
 }
 
@@ -216,16 +214,13 @@ func (p *logPlace) readAt(name string, from int64, buf []byte) (int, int64, erro
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f, st, err := p.file(root, name, os.O_RDONLY)
-	if err != nil {
-		return 0, from, err
-	}
-	defer f.Close()
-	n, next, err := readOpen(f, st.Size(), p.cut[name], from, buf)
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return n, next, err
+	return readOutput(root, name, from, buf, func(name string) (*os.File, int64, error) {
+		f, st, err := p.file(root, name, os.O_RDONLY)
+		if err != nil {
+			return nil, 0, err
+		}
+		return f, st.Size(), nil
+	})
 }
 
 // addPlace begins to look after the files of a logPath. It may be repeated.

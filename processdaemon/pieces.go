@@ -2,7 +2,9 @@ package processdaemon
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -59,4 +61,58 @@ func piecesOf(root *os.Root, name string) ([]outputPiece, error) {
 	}
 	slices.SortFunc(out, func(a, b outputPiece) int { return cmp.Compare(a.begin, b.begin) })
 	return out, nil
+}
+
+// readOutput reads an output from a place, as rotator.readAt does. No head may be cut off meanwhile.
+func readOutput(root *os.Root, name string, from int64, buf []byte, open func(name string) (*os.File, int64, error)) (n int, next int64, err error) {
+	pieces, err := piecesOf(root, name)
+	if err != nil {
+		return 0, from, err
+	}
+	f, size, err := open(name)
+	if err != nil {
+		return 0, from, err
+	}
+	defer f.Close()
+	first, begin := int64(0), int64(0)
+	for i, p := range pieces {
+		if i == 0 {
+			first = p.begin
+		}
+		begin = max(begin, p.begin+p.size)
+	}
+	if from < 0 {
+		from = begin + size + from
+	}
+	from = max(from, first)
+	for _, p := range pieces {
+		if from >= p.begin+p.size {
+			continue
+		}
+		from = max(from, p.begin)
+		if n, err = readPiece(p, from, buf, open); n > 0 || err != nil {
+			return n, from + int64(n), err
+		}
+	}
+	from = max(from, begin)
+	n, err = f.ReadAt(buf, from-begin)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, from + int64(n), err
+}
+
+// readPiece reads some of a piece. One that has gone, or that the task's user has put
+// something else in the place of, has nothing.
+func readPiece(p outputPiece, from int64, buf []byte, open func(name string) (*os.File, int64, error)) (int, error) {
+	f, _, err := open(p.name)
+	if err != nil {
+		return 0, nil
+	}
+	defer f.Close()
+	n, err := f.ReadAt(buf[:min(int64(len(buf)), p.begin+p.size-from)], from-p.begin)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, err
 }

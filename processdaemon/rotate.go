@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -41,13 +40,10 @@ type outputFile struct {
 	dir, name string
 	last      int64 // size when last looked at
 	quiet     int   // how often it was the same
-	// cut is how many bytes were ever cut off its head, so that a reader can
-	// keep its place.
-	cut    int64
-	failed bool // told once
-	skip   int  // looks to leave out
-	flood  bool // it grew faster than it is looked at usually
-	ending bool // its task has ended: one more look
+	failed    bool  // told once
+	skip      int   // looks to leave out
+	flood     bool  // it grew faster than it is looked at usually
+	ending    bool  // its task has ended: one more look
 	// place is set when it stands for all files of a logPath.
 	place *logPlace
 }
@@ -150,42 +146,20 @@ func (r *rotator) leave(f *outputFile) {
 	}
 }
 
-// readAt reads a file from a place that is counted from the first byte that was
-// ever written to it, and returns the place after what was read; a place that was
-// cut off meanwhile moves to the file's head. from < 0 is that many bytes before the end.
+// readAt reads an output from a place that is counted from the first byte that was
+// ever written to it, wherever that is now, and returns the place after what was read; a
+// place that is gone moves to the first one that is there. from < 0 is that many bytes before the end.
 func (r *rotator) readAt(path string, from int64, buf []byte) (n int, next int64, err error) {
 	r.cutting.RLock()
 	defer r.cutting.RUnlock()
-	var cut int64
-	r.mu.Lock()
-	if f := r.byPath[path]; f != nil {
-		cut = f.cut
-	}
-	r.mu.Unlock()
 	root, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
 		return 0, from, err
 	}
 	defer root.Close()
-	f, size, err := openRegular(root, filepath.Base(path), os.O_RDONLY)
-	if err != nil {
-		return 0, from, err
-	}
-	defer f.Close()
-	return readOpen(f, size, cut, from, buf)
-}
-
-// readOpen is readAt for a file that is open, and of whose head cut bytes were cut off.
-func readOpen(f *os.File, size, cut, from int64, buf []byte) (n int, next int64, err error) {
-	if from < 0 {
-		from = max(0, size+from) + cut
-	}
-	from = max(from, cut)
-	n, err = f.ReadAt(buf, from-cut)
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return n, from + int64(n), err
+	return readOutput(root, filepath.Base(path), from, buf, func(name string) (*os.File, int64, error) {
+		return openRegular(root, name, os.O_RDONLY)
+	})
 }
 
 // run looks after the files until the context ends.
@@ -277,10 +251,7 @@ func (r *rotator) look(f *outputFile) {
 		size = f.size(path)
 	} else if f.flood = size > 2*r.limit; size > r.limit {
 		r.cutting.Lock()
-		cut, err := rotateFile(f.dir, f.name, r.limit, r.files)
-		r.mu.Lock()
-		f.cut += cut
-		r.mu.Unlock()
+		_, err := rotateFile(f.dir, f.name, r.limit, r.files)
 		r.cutting.Unlock()
 		if err != nil && !f.failed {
 			f.failed = true

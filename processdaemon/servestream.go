@@ -65,6 +65,14 @@ func (d *Daemon) serveLogs(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	lines := int64(-1)
+	if v := q.Get("lines"); v != "" {
+		var err error
+		if lines, err = strconv.ParseInt(v, 10, 64); err != nil || lines < 0 {
+			answer(w, nil, fail(protocol.CodeInvalid, "lines=%q: want a number of lines", v))
+			return
+		}
+	}
 	flush := http.NewResponseController(w)
 	began := false
 	begin := func() {
@@ -74,7 +82,7 @@ func (d *Daemon) serveLogs(w http.ResponseWriter, r *http.Request) {
 			began = true
 		}
 	}
-	err := d.Logs(r.Context(), r.PathValue("id"), stream, q.Get("file"), int64(n), follow, func(b []byte) error {
+	err := d.logs(r.Context(), r.PathValue("id"), stream, q.Get("file"), int64(n), lines, follow, func(b []byte) error {
 		begin()
 		_, err := w.Write(b)
 		return errors.Join(err, flush.Flush())

@@ -1,6 +1,7 @@
 package processdaemon
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -15,6 +16,11 @@ import (
 // the stream log, of a file of its logPath (empty is the one written to last), and with follow what is
 // written from then on, until nothing of the task runs.
 func (d *Daemon) Logs(ctx context.Context, id, stream, file string, bytes int64, follow bool, say func([]byte) error) error {
+	return d.logs(ctx, id, stream, file, bytes, -1, follow, say)
+}
+
+// logs is Logs with the last lines in place of bytes, where lines is not negative.
+func (d *Daemon) logs(ctx context.Context, id, stream, file string, size, lines int64, follow bool, say func([]byte) error) error {
 	t, err := d.task(id)
 	if err != nil {
 		return err
@@ -27,7 +33,12 @@ func (d *Daemon) Logs(ctx context.Context, id, stream, file string, bytes int64,
 		return err
 	}
 	const pause = 100 * time.Millisecond
-	at, buf := -max(1, bytes), make([]byte, 32<<10)
+	at, buf := -max(1, size), make([]byte, 32<<10)
+	if lines >= 0 {
+		if at, err = lastLines(readAt, lines); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fail(protocol.CodeInternal, "output of task %q: %v", id, err)
+		}
+	}
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
 	for {
@@ -54,6 +65,58 @@ func (d *Daemon) Logs(ctx context.Context, id, stream, file string, bytes int64,
 			return nil
 		case <-d.ctx.Done():
 			return nil
+		}
+	}
+}
+
+// maxLines bounds how far back lines are looked for, in bytes.
+const maxLines = 4 << 20
+
+// lastLines returns where the last lines of a file begin. A line that has no end yet is one, too.
+func lastLines(readAt func(from int64, buf []byte) (int, int64, error), lines int64) (int64, error) {
+	buf := make([]byte, 32<<10)
+	// fill reads from a place up to another, over the ends of pieces.
+	fill := func(from, to int64) (begin int64, text []byte, err error) {
+		begin = from
+		for len(text) < int(to-begin) {
+			n, next, err := readAt(begin+int64(len(text)), buf[len(text):])
+			if err != nil || n == 0 {
+				return begin, text, err
+			}
+			if len(text) == 0 {
+				begin = next - int64(n) // what was before it is gone
+			} else if next != begin+int64(len(text)+n) {
+				return begin, nil, nil // it goes while it is read
+			}
+			text = buf[:len(text)+n]
+		}
+		return begin, text[:max(0, to-begin)], nil
+	}
+	// One byte from the end tells where the end is.
+	_, end, err := readAt(-1, buf[:1])
+	if err != nil || lines == 0 {
+		return max(0, end), err
+	}
+	for at, last := end, true; ; last = false {
+		begin, piece, err := fill(max(0, at-int64(len(buf))), at)
+		if err != nil || begin >= at || int64(len(piece)) < at-begin {
+			return at, err // no more is there
+		}
+		if last {
+			piece = bytes.TrimSuffix(piece, []byte{'\n'})
+		}
+		for {
+			i := bytes.LastIndexByte(piece, '\n')
+			if i < 0 {
+				break
+			}
+			if lines--; lines == 0 {
+				return begin + int64(i) + 1, nil
+			}
+			piece = piece[:i]
+		}
+		if at = begin; at == 0 || end-at >= maxLines {
+			return at, nil
 		}
 	}
 }

@@ -410,7 +410,7 @@ func TestLogsRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := c.Logs(t.Context(), id, "sleep", client.LogOptions{Tail: -1, Stderr: true}); statusOf(err) != 404 || !strings.Contains(err.Error(), "sandbox") {
+	if _, err := c.Logs(t.Context(), id, "sleep", client.LogOptions{Tail: -1, Stream: "stderr"}); statusOf(err) != 404 || !strings.Contains(err.Error(), "sandbox") {
 		t.Errorf("a missing file: %v", err)
 	}
 	f.Close()

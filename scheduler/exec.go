@@ -95,20 +95,24 @@ func (s *Scheduler) openExec(w http.ResponseWriter, r *http.Request) (net.Conn, 
 	if err := decodeBody(r, &req, `{"command": ["/bin/sh"]}`); err != nil {
 		return nil, err
 	}
-	m := &api.Message{Type: api.MessageExec, Task: req.Task, Exec: &req.ExecRequest}
-	result, host, err := s.say(ctx, r.PathValue("namespace"), r.PathValue("name"), m)
+	return s.connectSession(ctx, r.PathValue("namespace"), r.PathValue("name"), &api.Message{Type: api.MessageExec, Task: req.Task, Exec: &req.ExecRequest})
+}
+
+// connectSession sends a message that opens a session, and connects to that.
+func (s *Scheduler) connectSession(ctx context.Context, namespace, name string, m *api.Message) (net.Conn, error) {
+	result, host, err := s.say(ctx, namespace, name, m)
 	if err != nil {
 		return nil, err
 	}
 	if result.Exec == nil {
-		return nil, conflict("the executor of taskgroup %s opened no session", r.PathValue("name"))
+		return nil, conflict("the executor of taskgroup %s opened no session", name)
 	}
 	// Only the port is the executor's to choose: it cannot send the scheduler elsewhere.
 	address := net.JoinHostPort(host, strconv.Itoa(result.Exec.Port))
 	dialer := net.Dialer{Timeout: 5 * time.Second}
 	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
-		return nil, &apiError{http.StatusBadGateway, wire.Problem{Code: wire.CodeUnavailable, Message: fmt.Sprintf("session of taskgroup %s: %v; does a firewall keep the scheduler from ports of the agent?", r.PathValue("name"), err)}}
+		return nil, &apiError{http.StatusBadGateway, wire.Problem{Code: wire.CodeUnavailable, Message: fmt.Sprintf("session of taskgroup %s: %v; does a firewall keep the scheduler from ports of the agent?", name, err)}}
 	}
 	if _, err := conn.Write([]byte(result.Exec.Token + "\n")); err != nil {
 		conn.Close()

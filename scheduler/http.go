@@ -40,6 +40,7 @@ func (s *Scheduler) handler() http.Handler {
 	mux.HandleFunc("POST /v1/taskgroups/{namespace}/{name}/messages", s.handleWithin(longMessageWait+callTimeout, s.postMessage))
 	mux.HandleFunc("POST /v1/taskgroups/{namespace}/{name}/exec", s.postExec)
 	mux.HandleFunc("GET /v1/taskgroups/{id}/tasks/{task}/logs", s.getLogs)
+	mux.HandleFunc("GET /v1/taskgroups/{id}/tasks/{task}/logfiles", s.handle(s.getLogFiles))
 	mux.HandleFunc("GET /v1/agents", s.handle(s.getAgents))
 	mux.Handle("GET /metrics", s.metricsHandler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })

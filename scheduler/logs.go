@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
+	"tandem/api"
 	"tandem/scheduler/wire"
 )
 
@@ -23,16 +25,29 @@ const (
 )
 
 // getLogs copies a task's output from the files API of its agent:
-// stream=stdout|stderr, tail=LINES (from the end; all without it), follow=1.
+// stream=stdout|stderr, tail=LINES (from the end; all without it), follow=1. With
+// stream=log or log/NAME it is a file that the process writes itself.
 func (s *Scheduler) getLogs(w http.ResponseWriter, r *http.Request) {
+	follow := r.URL.Query().Get("follow") != "" && r.URL.Query().Get("follow") != "0"
+	tail, err := intParam(r, "tail", -1)
+	if file, ok := ownLog(r.URL.Query().Get("stream")); ok && err == nil {
+		req := &api.LogRequest{File: file, Tail: int(min(max(tail, -1), math.MaxInt32)), Follow: follow}
+		if err := s.getOwnLog(w, r, req); err != nil {
+			writeError(w, err)
+		}
+		return
+	}
+	if err != nil {
+		writeError(w, err)
+		return
+	}
 	src, err := s.logSource(r)
 	if err != nil {
 		writeError(w, err)
 		return
 	}
 	offset := int64(0)
-	tail, err := intParam(r, "tail", -1)
-	if err == nil && tail >= 0 {
+	if tail >= 0 {
 		offset, err = src.tailOffset(r.Context(), int(tail))
 	}
 	var first []byte
@@ -45,7 +60,6 @@ func (s *Scheduler) getLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	follow := r.URL.Query().Get("follow") != "" && r.URL.Query().Get("follow") != "0"
 	s.copyLog(r.Context(), w, src, offset, first, follow)
 }
 
@@ -115,29 +129,19 @@ func (s *Scheduler) logSource(r *http.Request) (*logSource, error) {
 		stream = "stdout"
 	}
 	if stream != "stdout" && stream != "stderr" {
-		return nil, badRequest("stream %q is neither stdout nor stderr", stream)
+		return nil, badRequest("stream %q is neither stdout nor stderr, nor log or log/NAME, a file of a process's logPath", stream)
 	}
-	id, task := r.PathValue("id"), r.PathValue("task")
 	var src *logSource
 	err := s.loop.call(r.Context(), func() error {
-		g := s.loop.findGroup(id)
-		if g == nil {
-			return &apiError{404, wire.Problem{Code: wire.CodeNotFound, Message: fmt.Sprintf("taskgroup %q does not exist", id)}}
+		g, t, err := s.loop.findTask(r.PathValue("id"), r.PathValue("task"))
+		if err != nil {
+			return err
 		}
-		var names []string
-		for i := range g.Tasks {
-			t := &g.Tasks[i]
-			names = append(names, t.Name)
-			if t.Name != task && t.ID != task && (task != "-" || len(g.Tasks) > 1) {
-				continue
-			}
-			if t.Report == nil || t.Report.Sandbox == "" {
-				return conflict("task %q has not been started yet, so it has no log (state %s)", t.Name, stateName(t.State))
-			}
-			src = &logSource{http: s.http, agent: s.agentURL(g.AgentURL), path: t.Report.Sandbox + "/" + stream, taskID: t.ID}
-			return nil
+		if t.Report == nil || t.Report.Sandbox == "" {
+			return conflict("task %q has not been started yet, so it has no log (state %s)", t.Name, stateName(t.State))
 		}
-		return &apiError{404, wire.Problem{Code: wire.CodeNotFound, Message: fmt.Sprintf("taskgroup %s has no task %q; it has %s", id, task, strings.Join(names, ", "))}}
+		src = &logSource{http: s.http, agent: s.agentURL(g.AgentURL), path: t.Report.Sandbox + "/" + stream, taskID: t.ID}
+		return nil
 	})
 	return src, err
 }

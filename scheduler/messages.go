@@ -50,6 +50,9 @@ func (s *Scheduler) postMessage(r *http.Request) (any, error) {
 	if m.Type == api.MessageExec {
 		return nil, badRequest("a session is opened by .../exec")
 	}
+	if m.Type == api.MessageLogs {
+		return nil, badRequest("logs are read by .../tasks/TASK/logs and listed by .../tasks/TASK/logfiles")
+	}
 	result, _, err := s.say(r.Context(), r.PathValue("namespace"), r.PathValue("name"), &m)
 	return result, err
 }

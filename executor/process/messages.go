@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"tandem/api"
@@ -20,6 +21,7 @@ var (
 	_ executor.Uploader        = (*Runtime)(nil)
 	_ executor.Reloader        = (*Runtime)(nil)
 	_ executor.Restarter       = (*Runtime)(nil)
+	_ executor.LogReader       = (*Runtime)(nil)
 )
 
 // AllowMessage asks the operator's policy.
@@ -34,6 +36,25 @@ func (r *Runtime) Session(ctx context.Context, taskID string, req api.ExecReques
 	return r.c.Session(ctx, taskID, protocol.SessionRequest{
 		Argv: req.Command, Stdin: req.Stdin, TTY: req.TTY, Width: req.Width, Height: req.Height,
 	}, t)
+}
+
+// LogFiles returns the files that a process's logPath names.
+func (r *Runtime) LogFiles(ctx context.Context, taskID string) ([]api.LogFile, error) {
+	var files []protocol.LogFile
+	err := r.patiently(ctx, func() (err error) {
+		files, err = r.c.LogFiles(ctx, taskID)
+		return err
+	})
+	out := make([]api.LogFile, 0, len(files))
+	for _, f := range files {
+		out = append(out, api.LogFile(f))
+	}
+	return out, err
+}
+
+// Logs copies one of those files. It ends with the daemon, which knows the place.
+func (r *Runtime) Logs(ctx context.Context, taskID string, req api.LogRequest, w io.Writer) error {
+	return r.c.LogLines(ctx, taskID, "log/"+req.File, req.Tail, req.Follow, w)
 }
 
 // UpdateResources changes the limits of a running process, without a restart.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -23,8 +24,23 @@ func (c *Client) LogFiles(ctx context.Context, id string) ([]protocol.LogFile, e
 // follow what is written until nothing of the task runs or the context ends. stream
 // may be log/NAME, too, for a file of logPath, or log for the one written to last.
 func (c *Client) Logs(ctx context.Context, id, stream string, bytes int, follow bool, w io.Writer) error {
+	return c.logs(ctx, id, stream, url.Values{"bytes": {strconv.Itoa(bytes)}, "follow": {strconv.FormatBool(follow)}}, w)
+}
+
+// LogLines is Logs with the last lines in place of bytes; all when negative. A daemon
+// that knows only bytes gives as many of those as lines are looked for in.
+func (c *Client) LogLines(ctx context.Context, id, stream string, lines int, follow bool, w io.Writer) error {
+	q := url.Values{"bytes": {strconv.Itoa(math.MaxInt)}, "follow": {strconv.FormatBool(follow)}}
+	if lines >= 0 {
+		q.Set("bytes", strconv.Itoa(4<<20))
+		q.Set("lines", strconv.Itoa(lines))
+	}
+	return c.logs(ctx, id, stream, q, w)
+}
+
+func (c *Client) logs(ctx context.Context, id, stream string, q url.Values, w io.Writer) error {
 	stream, file, _ := strings.Cut(stream, "/")
-	q := url.Values{"stream": {stream}, "bytes": {strconv.Itoa(bytes)}, "follow": {strconv.FormatBool(follow)}}
+	q.Set("stream", stream)
 	if file != "" {
 		q.Set("file", file)
 	}

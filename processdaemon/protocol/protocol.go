@@ -11,7 +11,7 @@
 //	POST   /v1/tasks/{id}/restart    RestartRequest -> Status, without waiting
 //	POST   /v1/tasks/{id}/reload     Status, without waiting for the reload command
 //	GET    /v1/tasks/{id}/stats      Stats
-//	GET    /v1/tasks/{id}/logs?stream=S&bytes=N&follow=B  text; with stream=log and file=F of logPath
+//	GET    /v1/tasks/{id}/logs?stream=S&bytes=N&follow=B  text; with stream=log and file=F of logPath, lines=N in place of bytes
 //	GET    /v1/tasks/{id}/logfiles   []LogFile
 //	PUT    /v1/tasks/{id}/files      []File, for a task that is ready
 //	POST   /v1/tasks/{id}/start      Status; ?wait=5s answers once the start is settled

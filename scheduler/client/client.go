@@ -155,7 +155,10 @@ func (c *Client) Agents(ctx context.Context) ([]wire.Agent, error) {
 
 // LogOptions choose a part of a task's output.
 type LogOptions struct {
-	Stderr, Follow bool
+	// Stream is stdout (also when empty), stderr, or a file of a process's logPath:
+	// log for the one written to last, log/NAME for that of a name.
+	Stream string
+	Follow bool
 	// Tail is the number of lines from the end; negative means all.
 	Tail int
 }
@@ -163,18 +166,25 @@ type LogOptions struct {
 // Logs reads the output of a task; task is its name or id, or "-" for the only
 // one. The caller closes it.
 func (c *Client) Logs(ctx context.Context, taskgroup, task string, o LogOptions) (io.ReadCloser, error) {
-	q := url.Values{"tail": {strconv.Itoa(o.Tail)}, "stream": {"stdout"}}
-	if o.Stderr {
-		q.Set("stream", "stderr")
-	}
+	q := url.Values{"tail": {strconv.Itoa(o.Tail)}, "stream": {o.Stream}}
 	if o.Follow {
 		q.Set("follow", "1")
 	}
-	resp, err := c.send(ctx, http.MethodGet, "/v1/taskgroups/"+url.PathEscape(taskgroup)+"/tasks/"+url.PathEscape(task)+"/logs", q, nil)
+	resp, err := c.send(ctx, http.MethodGet, taskPath(taskgroup, task)+"/logs", q, nil)
 	if err != nil {
 		return nil, err
 	}
 	return resp.Body, nil
+}
+
+// LogFiles lists the files that the logPath of a running process names, the one
+// written to last first; there are none without a logPath.
+func (c *Client) LogFiles(ctx context.Context, taskgroup, task string) ([]api.LogFile, error) {
+	return list[api.LogFile](ctx, c, taskPath(taskgroup, task)+"/logfiles", "")
+}
+
+func taskPath(taskgroup, task string) string {
+	return "/v1/taskgroups/" + url.PathEscape(taskgroup) + "/tasks/" + url.PathEscape(task)
 }
 
 func path(ref api.Ref) string {

@@ -79,8 +79,9 @@ func TestRequests(t *testing.T) {
 		{"GET /v1/objects/process/n%2Fs/web/events", "", func(ctx context.Context) error { _, err := c.Events(ctx, ref); return err }},
 		{"GET /v1/taskgroups", "", func(ctx context.Context) error { _, err := c.Taskgroups(ctx, ""); return err }},
 		{"GET /v1/agents", "", func(ctx context.Context) error { _, err := c.Agents(ctx); return err }},
+		{"GET /v1/taskgroups/id/tasks/-/logfiles", "", func(ctx context.Context) error { _, err := c.LogFiles(ctx, "id", "-"); return err }},
 		{"GET /v1/taskgroups/id/tasks/-/logs?follow=1&stream=stderr&tail=5", "", func(ctx context.Context) error {
-			r, err := c.Logs(ctx, "id", "-", LogOptions{Stderr: true, Follow: true, Tail: 5})
+			r, err := c.Logs(ctx, "id", "-", LogOptions{Stream: "stderr", Follow: true, Tail: 5})
 			if err == nil {
 				r.Close()
 			}

@@ -29,11 +29,14 @@ type backend interface {
 	// Exec opens a session; what goes over it is of internal/execstream.
 	Exec(ctx context.Context, namespace, taskgroupID string, req wire.ExecRequest) (io.ReadWriteCloser, error)
 	Logs(ctx context.Context, taskgroupID, task string, o logOptions) (io.ReadCloser, error)
+	// LogFiles are the files that the logPath of a running process names.
+	LogFiles(ctx context.Context, taskgroupID, task string) ([]api.LogFile, error)
 }
 
 // logOptions choose a part of a task's output.
 type logOptions struct {
-	Stderr bool
+	// Stream is stdout, stderr, log or log/NAME.
+	Stream string
 	Follow bool
 	// Tail is the number of lines from the end; negative means all.
 	Tail int

@@ -80,7 +80,12 @@ func (r remote) Exec(ctx context.Context, namespace, taskgroupID string, req wir
 }
 
 func (r remote) Logs(ctx context.Context, taskgroupID, task string, o logOptions) (io.ReadCloser, error) {
-	out, err := r.c.Logs(ctx, taskgroupID, task, client.LogOptions{Stderr: o.Stderr, Follow: o.Follow, Tail: o.Tail})
+	out, err := r.c.Logs(ctx, taskgroupID, task, client.LogOptions{Stream: o.Stream, Follow: o.Follow, Tail: o.Tail})
+	return out, classify(err)
+}
+
+func (r remote) LogFiles(ctx context.Context, taskgroupID, task string) ([]api.LogFile, error) {
+	out, err := r.c.LogFiles(ctx, taskgroupID, task)
 	return out, classify(err)
 }
 

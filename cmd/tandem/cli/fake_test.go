@@ -100,6 +100,10 @@ func (f *fakeBackend) Logs(_ context.Context, id, task string, o logOptions) (io
 	return io.NopCloser(strings.NewReader(text)), f.step("logs %s %+v", task, o)
 }
 
+func (f *fakeBackend) LogFiles(_ context.Context, id, task string) ([]api.LogFile, error) {
+	return []api.LogFile{{Name: "own.log", Size: 5, Modified: time.Unix(1e9, 0)}}, f.step("logfiles %s", task)
+}
+
 func (f *fakeBackend) did(call string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -19,22 +19,43 @@ import (
 
 func (a *app) logsCommand() *cobra.Command {
 	var (
-		s    scope
-		o    logOptions
-		task string
+		s                scope
+		o                logOptions
+		task, format     string
+		onlyErrors, list bool
 	)
 	cmd := &cobra.Command{
 		Use:   "logs (TASKGROUP | KIND/NAME)",
 		Short: "Show what tasks have written",
 		Long: `Shows the standard output, or with --stderr the standard error, of the tasks of a taskgroup,
 or of all taskgroups of a workload. When there are several tasks, each line begins with the
-name of its taskgroup and task.`,
+name of its taskgroup and task. Output can be read as long as the agent keeps the sandbox.
+
+A process may write files of its own, which its logPath names. --stream log shows the one that
+was written to last, --stream log/NAME that of a name, and --list the names. They are read while
+the process runs, by the way that exec takes, so the agent's operator allows or forbids them with
+the same key (exec in /etc/tandem/executor.yaml).`,
 		Example: `  tandem logs web-0
   tandem logs web-0 --task nginx --stderr --tail 20
-  tandem logs application/web -n test --follow`,
+  tandem logs application/web -n test --follow
+  tandem logs db-0 -n test --list
+  tandem logs db-0 -n test --stream log/mongod.log --tail 100 -f`,
 		Args:              exactArgs("TASKGROUP"),
 		ValidArgsFunction: a.completeLogs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case onlyErrors && cmd.Flags().Changed("stream"):
+				return exit.Errorf(exit.Usage, "--stderr and --stream are both given: --stderr is --stream stderr")
+			case list && (onlyErrors || o.Follow || cmd.Flags().Changed("stream") || cmd.Flags().Changed("tail")):
+				return exit.Errorf(exit.Usage, "--list shows the names of streams; leave the other flags out")
+			case !list && cmd.Flags().Changed("output"):
+				return exit.Errorf(exit.Usage, "-o is for --list: a log is shown as it is")
+			case onlyErrors:
+				o.Stream = streamErr
+			}
+			if err := checkStream(o.Stream); err != nil {
+				return err
+			}
 			b, err := s.backend(a)
 			if err != nil {
 				return err
@@ -43,6 +64,9 @@ name of its taskgroup and task.`,
 			if err != nil {
 				return err
 			}
+			if list {
+				return a.listStreams(cmd.Context(), b, sources, format)
+			}
 			return a.logs(cmd.Context(), b, sources, o)
 		},
 	}
@@ -50,8 +74,15 @@ name of its taskgroup and task.`,
 	f := cmd.Flags()
 	f.StringVar(&task, "task", "", "only the task of this `name`")
 	f.BoolVarP(&o.Follow, "follow", "f", false, "go on and show what is written, until Ctrl-C or the tasks' end")
-	f.BoolVar(&o.Stderr, "stderr", false, "the standard error in place of the standard output")
+	f.StringVar(&o.Stream, "stream", streamOut, "`name` of what to show: stdout, stderr, log or log/NAME")
+	f.BoolVar(&onlyErrors, "stderr", false, "the standard error in place of the standard output")
 	f.IntVar(&o.Tail, "tail", -1, "only the last `lines`; all when negative")
+	f.BoolVar(&list, "list", false, "list the streams, among them the files of logPath, and show none")
+	outputFlag(cmd, &format, formatTable, formatJSON, formatYAML)
+	a.completeTaskFlag(cmd)
+	if err := cmd.RegisterFlagCompletionFunc("stream", a.completeStreams); err != nil {
+		panic(err) // the flag does not exist: a mistake in this package
+	}
 	return cmd
 }
 

@@ -112,6 +112,11 @@ func (to *recipients) flags(a *app, cmd *cobra.Command) {
 func (to *recipients) taskFlags(a *app, cmd *cobra.Command) {
 	cmd.Flags().StringVar(&to.task, "task", "", "only the task of this `name`")
 	to.scope.flags(a, cmd, false)
+	a.completeTaskFlag(cmd)
+}
+
+// completeTaskFlag has --task completed with the tasks that the arguments mean.
+func (a *app) completeTaskFlag(cmd *cobra.Command) {
 	err := cmd.RegisterFlagCompletionFunc("task", func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return a.completeTasks(cmd, args), cobra.ShellCompDirectiveNoFileComp
 	})

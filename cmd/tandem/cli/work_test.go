@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -203,12 +204,36 @@ func TestLogs(t *testing.T) {
 		}
 	}
 	expect(t, with(t, b, "", "logs", "web-0", "--task", "main", "--stderr", "-f", "--tail", "5"), exit.OK, nil, nil)
-	if !b.did("logs main {Stderr:true Follow:true Tail:5}") {
+	if !b.did("logs main {Stream:stderr Follow:true Tail:5}") {
 		t.Errorf("%v", b.calls)
 	}
 	expect(t, with(t, b, "", "logs", "wbe"), exit.NotFound, nil, []string{`taskgroup "wbe" not found; did you mean "web"?`})
 	expect(t, with(t, b, "", "logs", "web-0", "--task", "x"), exit.NotFound, nil, []string{`no task "x" in web-0; tasks are main`})
 	expect(t, with(t, b, "", "logs", "svc/web"), exit.Usage, nil, []string{"has no logs"})
+}
+
+// The files of a process's logPath: listed, read and completed.
+func TestLogsOfLogPath(t *testing.T) {
+	t.Parallel()
+	b := webStack()
+	b.groups[0].State = wire.Running
+	b.groups[0].Tasks[0].Kind = api.TaskProcess
+	expect(t, with(t, b, "", "logs", "web-0", "--list"), exit.OK, []string{"web-0      main  stdout", "web-0      main  log/own.log      5  2001-09-0"}, nil)
+	expect(t, with(t, b, "", "logs", "web", "--list", "-o", "json"), exit.OK, []string{`"stream": "log/own.log",` + "\n" + `      "size": 5`, `"taskgroup": "web-1"`}, nil)
+	expect(t, with(t, b, "", "logs", "web-0", "--stream", "log/own.log", "--tail", "3"), exit.OK, nil, nil)
+	if !b.did("logs main {Stream:log/own.log Follow:false Tail:3}") {
+		t.Errorf("%v", b.calls)
+	}
+	expect(t, with(t, b, "", "__complete", "logs", "web-0", "--stream", "l"), exit.OK, []string{"log\nlog/own.log\n"}, nil)
+	expect(t, with(t, b, "", "__complete", "logs", "web-0", "--task", ""), exit.OK, []string{"main\n"}, nil)
+	for want, args := range map[string][]string{
+		`stream "log/a/b" is none`: {"--stream", "log/a/b"}, `stream "out" is none`: {"--stream", "out"}, `stream "log/" is none`: {"--stream", "log/"},
+		"both given": {"--stderr", "--stream", "log"}, "leave the other flags out": {"--list", "-f"}, "-o is for --list": {"-o", "json"},
+	} {
+		expect(t, with(t, b, "", append([]string{"logs", "web-0"}, args...)...), exit.Usage, nil, []string{want})
+	}
+	b.err = errors.New("it does not answer")
+	expect(t, with(t, b, "", "logs", "web-0", "--list"), exit.Failure, nil, []string{"it does not answer"})
 }
 
 func TestCompletionAsksTheScheduler(t *testing.T) {

@@ -81,9 +81,9 @@ func (p *Policy) Message(t api.MessageType) error {
 func (p *Policy) Session(loopback bool) error {
 	switch {
 	case p.Exec == nil && !loopback:
-		return fmt.Errorf("%s", p.refusal("sessions (exec) over the network, where they are not encrypted", "log in on the agent", "exec: true"))
+		return fmt.Errorf("%s", p.refusal("sessions (exec, logs of a logPath) over the network, where they are not encrypted", "log in on the agent", "exec: true"))
 	case p.Exec != nil && !*p.Exec:
-		return fmt.Errorf("%s", p.refusal("sessions (exec)", "log in on the agent", "exec: true"))
+		return fmt.Errorf("%s", p.refusal("sessions (exec, logs of a logPath)", "log in on the agent", "exec: true"))
 	}
 	return nil
 }

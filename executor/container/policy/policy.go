@@ -40,7 +40,8 @@ type Policy struct {
 	// KillWithoutEngine allows signals past an engine that does not answer, straight
 	// to the container's processes.
 	KillWithoutEngine bool
-	// Exec allows sessions in running containers. nil allows them where their
+	// Exec allows sessions in running tasks: commands, and the text of files that a
+	// process's logPath names. nil allows them where their
 	// connections stay on the machine: they are not encrypted.
 	Exec *bool
 	// Messages are the types of framework messages that tasks take (api.MessageTypes);

@@ -146,8 +146,8 @@ func TestSessions(t *testing.T) {
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	for text, allowed := range map[string]string{
-		"": "signal resources exec upload reload restart commit", "messages: []": "", "messages: [upload, commit]\nregistries: []": "upload commit",
-		"registries: [docker.io]": "signal resources exec upload reload restart",
+		"": "signal resources exec upload reload restart commit logs", "messages: []": "", "messages: [upload, commit]\nregistries: []": "upload commit",
+		"registries: [docker.io]": "signal resources exec upload reload restart logs",
 	} {
 		p, err := Parse([]byte(text))
 		if err != nil {
