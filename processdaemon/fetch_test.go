@@ -191,7 +191,7 @@ func TestSealedTaskIsPreparedFromTheCache(t *testing.T) {
 	p.start("processdaemon/prepare=kill")
 	u := secretURI(s, "/a.tar")
 	u.PullPolicy = fetch.Always
-	digests, err := p.c.Fetch(context.Background(), []protocol.URI{u}, nil)
+	digests, err := p.c.Fetch(context.Background(), "", []protocol.URI{u}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -114,11 +114,20 @@ func (d *Daemon) unpacker() *unpack.Runner {
 // errNoCache says that the daemon started without its cache; Info tells why.
 var errNoCache = fail(protocol.CodeInternal, "the process daemon cannot use its cache; mend its data directory and restart it")
 
-// Fetch brings what the URIs name into the cache, without putting it in place.
+// Fetch brings what the URIs name into the cache, without putting it in place. It is for
+// tasks of a user: files of the agent are read with that user's rights. Empty is the
+// default user, as for tasks.
 // It returns the digests in the order of the URIs.
-func (d *Daemon) Fetch(ctx context.Context, uris []protocol.URI, progress func(string)) ([]string, error) {
+func (d *Daemon) Fetch(ctx context.Context, name string, uris []protocol.URI, progress func(string)) ([]string, error) {
 	if d.fetcher == nil {
 		return nil, errNoCache
+	}
+	if name == "" {
+		name = d.opts.DefaultUser
+	}
+	as, err := lookupAccount(name)
+	if err != nil {
+		return nil, fail(protocol.CodeInvalid, "%v", err)
 	}
 	out := make([]string, len(uris))
 	for i, u := range uris {
@@ -128,7 +137,7 @@ func (d *Daemon) Fetch(ctx context.Context, uris []protocol.URI, progress func(s
 		if err := fetch.Check(u); err != nil {
 			return nil, fail(protocol.CodeInvalid, "uris[%d]: %v", i, err)
 		}
-		digest, err := d.fetcher.Get(ctx, u, progress)
+		digest, err := d.fetcher.Get(ctx, as.cred, u, progress)
 		if err != nil {
 			return nil, fmt.Errorf("uris[%d]: %w", i, err)
 		}

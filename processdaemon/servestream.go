@@ -122,7 +122,7 @@ func (d *Daemon) serveFetch(w http.ResponseWriter, r *http.Request) {
 			_ = flush.Flush() // a client that has gone ends the request's context
 		}
 	}
-	digests, err := d.Fetch(r.Context(), req.URIs, func(text string) { say(protocol.FetchEvent{Progress: text}) })
+	digests, err := d.Fetch(r.Context(), req.User, req.URIs, func(text string) { say(protocol.FetchEvent{Progress: text}) })
 	if err != nil {
 		say(protocol.FetchEvent{Error: err.Error()})
 		return

@@ -110,7 +110,7 @@ func (r *Runtime) Prepare(ctx context.Context, t *executor.Task, progress func(s
 	}
 	var digests []string
 	err := r.patiently(ctx, func() (err error) {
-		digests, err = r.c.Fetch(ctx, uris, progress)
+		digests, err = r.c.Fetch(ctx, t.Spec.Process.User, uris, progress)
 		return err
 	})
 	if err != nil {

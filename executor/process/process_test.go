@@ -391,6 +391,28 @@ func TestArchiveAndFiles(t *testing.T) {
 	}
 }
 
+// TestPrepareIsForTheTasksUser: what that user may not read, the executor does not fetch.
+func TestPrepareIsForTheTasksUser(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("becoming another user needs root")
+	}
+	h := newHost(t)
+	r := h.runtime("group")
+	secret := filepath.Join(h.dir, "secret")
+	if err := os.WriteFile(secret, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for user, want := range map[string]string{"root": "", "nobody": "may not read it"} {
+		task := h.task(r, "as-"+user, "true")
+		task.Spec.Process.User, task.Spec.Process.URIs = user, []api.ProcessURI{{Value: "file://" + secret}}
+		err := r.Prepare(t.Context(), task, nil)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", user, err)
+		}
+	}
+}
+
 // TestCancelledStartLeavesNothing: the executor gives up in the middle.
 func TestCancelledStartLeavesNothing(t *testing.T) {
 	t.Parallel()

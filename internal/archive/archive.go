@@ -45,8 +45,9 @@ type Options struct {
 	// 128 MiB that is MaxRatio times as large is refused; 0 is a thousand.
 	Packed   int64
 	MaxRatio int64
-	// Progress is called with the bytes of files unpacked so far, often. It may be nil.
-	Progress func(unpacked int64)
+	// Progress is called with the entries and the bytes of files unpacked so far,
+	// often. It may be nil.
+	Progress func(entries int, bytes int64)
 	// InUse says that the directory holds what others have put there, and that
 	// what is unpacked stays when an entry is refused. Links that are there are
 	// followed inside of the directory, and a new one must show by its text

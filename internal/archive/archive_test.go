@@ -171,9 +171,10 @@ func TestRatio(t *testing.T) {
 	}
 	o.Packed = 2 << 20
 	var last int64
-	o.Progress = func(n int64) { last = n }
-	if _, err := unpackInto(t, archive, false, o); err != nil || last != 129<<20 {
-		t.Errorf("%v, %d bytes", err, last)
+	entries := 0
+	o.Progress = func(files int, n int64) { entries, last = files, n }
+	if _, err := unpackInto(t, archive, false, o); err != nil || last != 129<<20 || entries != 1 {
+		t.Errorf("%v, %d entries, %d bytes", err, entries, last)
 	}
 }
 

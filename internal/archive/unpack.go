@@ -209,7 +209,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 		return 0, hostile("unpacks to more than %d times its size", ratio)
 	}
 	if u.Progress != nil {
-		u.Progress(u.bytes)
+		u.Progress(u.files, u.bytes)
 	}
 	return n, err
 }

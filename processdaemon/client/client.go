@@ -165,10 +165,10 @@ func (c *Client) Tail(ctx context.Context, id string, n int) (string, error) {
 	return out, c.call(ctx, callTimeout, http.MethodGet, taskPath(id, "/tail")+"?bytes="+strconv.Itoa(n), nil, &out)
 }
 
-// Fetch brings content into the daemon's cache and returns the digests in the
-// order of the URIs. It takes as long as it makes progress.
-func (c *Client) Fetch(ctx context.Context, uris []protocol.URI, progress func(string)) ([]string, error) {
-	resp, err := c.send(ctx, http.MethodPost, "/v1/fetch", protocol.FetchRequest{URIs: uris})
+// Fetch brings content into the daemon's cache, for a task of the user, and returns
+// the digests in the order of the URIs. It takes as long as it makes progress.
+func (c *Client) Fetch(ctx context.Context, user string, uris []protocol.URI, progress func(string)) ([]string, error) {
+	resp, err := c.send(ctx, http.MethodPost, "/v1/fetch", protocol.FetchRequest{User: user, URIs: uris})
 	if err != nil {
 		return nil, err
 	}

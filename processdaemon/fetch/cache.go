@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"tandem/internal/atomicfile"
+	"tandem/processdaemon/unpack"
 )
 
 // The cache holds blobs under their digest, and an index that says which blob
@@ -33,11 +34,11 @@ func validDigest(d string) bool {
 
 // entry is what the index knows about one URI. It holds no URI, which may be secret.
 type entry struct {
-	Digest       string    `json:"digest"`
-	ETag         string    `json:"etag,omitempty"`
-	LastModified string    `json:"lastModified,omitempty"`
-	Size         int64     `json:"size,omitempty"`
-	ModTime      time.Time `json:"modTime,omitzero"`
+	Digest       string `json:"digest"`
+	ETag         string `json:"etag,omitempty"`
+	LastModified string `json:"lastModified,omitempty"`
+	// File is the local file's state when it was copied.
+	File *unpack.FileState `json:"file,omitempty"`
 }
 
 func (f *Fetcher) entry(key string) *entry {
@@ -67,4 +68,19 @@ func (f *Fetcher) touch(digest string) bool {
 	}
 	now := time.Now()
 	return os.Chtimes(f.blob(digest), now, now) == nil
+}
+
+// anybody is the mode of content that whoever knows its sha256 may have, from
+// wherever that says it comes: it was served to a request without credentials. All other
+// content is for those alone who can fetch it themselves: a checksum is no
+// secret. The cache's directory is the daemon's in either case.
+const anybody = 0o644
+
+// forAnybody marks a blob as used and tells whether it exists and is for anybody.
+func (f *Fetcher) forAnybody(digest string) bool {
+	if !f.touch(digest) {
+		return false
+	}
+	st, err := os.Stat(f.blob(digest))
+	return err == nil && st.Mode().Perm() == anybody
 }

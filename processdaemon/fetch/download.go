@@ -110,7 +110,7 @@ func (d *download) run(ctx context.Context) (*entry, error) {
 	if err := failpoint.Inject("fetch/downloaded"); err != nil {
 		return nil, err
 	}
-	digest, err := d.f.keep(tmp, d.sum, append(d.s.want, d.sums...))
+	digest, err := d.f.keep(tmp, d.sum, append(d.s.want, d.sums...), d.s.open())
 	if err != nil {
 		return nil, err
 	}
@@ -369,8 +369,9 @@ func amount(n, total int64) string {
 	return fmt.Sprintf("%.1f MB", float64(n)/1e6)
 }
 
-// keep verifies a whole file and gives it its name in the cache.
-func (f *Fetcher) keep(tmp *os.File, sum stdhash.Hash, want []checksum) (string, error) {
+// keep verifies a whole file and gives it its name in the cache; open tells that it
+// is for anybody.
+func (f *Fetcher) keep(tmp *os.File, sum stdhash.Hash, want []checksum, open bool) (string, error) {
 	hexSum := hex.EncodeToString(sum.Sum(nil))
 	if err := verify(tmp, hexSum, want); err != nil {
 		return "", err
@@ -380,6 +381,9 @@ func (f *Fetcher) keep(tmp *os.File, sum stdhash.Hash, want []checksum) (string,
 	// before the name is there.
 	f.mu.Lock()
 	err := atomicfile.WriteVolatile(filepath.Join(f.volatile(), hexSum), []byte(f.boot), 0o600)
+	if err == nil && (open || f.forAnybody(digest)) {
+		err = tmp.Chmod(anybody)
+	}
 	if err == nil {
 		err = os.Rename(tmp.Name(), f.blob(digest))
 	}

@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"tandem/internal/atomicfile"
@@ -247,25 +248,31 @@ func (s *source) place() string {
 	return hash(s.url.String() + "\x00" + s.user)
 }
 
+// open tells whether nothing is asked of who fetches it.
+func (s *source) open() bool {
+	return s.url != nil && s.user == "" && s.password == "" && s.url.RawQuery == ""
+}
+
 // Get brings the content into the cache, if it is not there or the policy
-// says to look again, and returns its digest. Callers who want the same share one
-// download. Content whose sha256 is known beforehand is taken from wherever it came.
-func (f *Fetcher) Get(ctx context.Context, u protocol.URI, progress func(string)) (string, error) {
+// says to look again, and returns its digest. as is for whom: a local file is read with the
+// rights of that user; nil is the daemon itself. Callers who want the same share one
+// download. Content for anybody whose sha256 is known beforehand is taken from wherever it came.
+func (f *Fetcher) Get(ctx context.Context, as *syscall.Credential, u protocol.URI, progress func(string)) (string, error) {
 	s, err := parse(u)
 	if err != nil {
 		return "", err
 	}
-	if f.touch(u.Digest) {
+	if s.url != nil && f.touch(u.Digest) {
 		return u.Digest, nil
 	}
 	flightKey := s.key()
 	known := ""
-	if len(s.want) > 0 && s.want[0].digest() != "" {
+	if s.url != nil && len(s.want) > 0 && s.want[0].digest() != "" {
 		known = s.want[0].digest()
 		flightKey = known
 	}
 	for waited := false; ; waited = true {
-		if known != "" && f.touch(known) {
+		if known != "" && f.forAnybody(known) {
 			return known, nil
 		}
 		f.mu.Lock()
@@ -288,7 +295,12 @@ func (f *Fetcher) Get(ctx context.Context, u protocol.URI, progress func(string)
 		}
 		// Who waited for somebody else's download takes what that one brought,
 		// whatever the policy: it is no older than the request.
-		digest, err := f.get(ctx, s, u.PullPolicy == Always && !waited, progress)
+		var digest string
+		if s.url == nil {
+			digest, err = f.getFile(ctx, s, u, as, progress)
+		} else {
+			digest, err = f.get(ctx, s, u.PullPolicy == Always && !waited, progress)
+		}
 		f.mu.Lock()
 		delete(f.flights, flightKey)
 		f.mu.Unlock()
@@ -301,14 +313,11 @@ func (f *Fetcher) Get(ctx context.Context, u protocol.URI, progress func(string)
 }
 
 func (f *Fetcher) get(ctx context.Context, s *source, again bool, progress func(string)) (string, error) {
-	if s.url == nil {
-		return f.getFile(ctx, s, progress)
-	}
 	old := f.entry(s.key())
 	if old != nil && !f.touch(old.Digest) {
 		old = nil
 	}
-	if old != nil && !again {
+	if old != nil && (!again || len(s.want) > 0 && s.want[0].digest() == old.Digest) {
 		return old.Digest, nil
 	}
 	if err := enter(ctx, f.downloads, "fetch "+s.shown, progress); err != nil {

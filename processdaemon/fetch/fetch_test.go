@@ -141,7 +141,7 @@ func TestHTTPCacheAndRevalidation(t *testing.T) {
 	f := newFetcher(t, Limits{})
 	get := func(policy string) string {
 		t.Helper()
-		d, err := f.Get(t.Context(), protocol.URI{Value: s.URL + "/x", PullPolicy: policy}, nil)
+		d, err := f.Get(t.Context(), nil, protocol.URI{Value: s.URL + "/x", PullPolicy: policy}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -186,13 +186,13 @@ func TestSingleFlight(t *testing.T) {
 	// The first one gives up; those who wait must not fail with it.
 	ctx, cancel := context.WithCancel(t.Context())
 	first := make(chan error, 1)
-	go func() { _, err := f.Get(ctx, u, nil); first <- err }()
+	go func() { _, err := f.Get(ctx, nil, u, nil); first <- err }()
 	<-begun
 	var wg sync.WaitGroup
 	var waiting atomic.Int32
 	for range 5 {
 		wg.Go(func() {
-			if _, err := f.Get(t.Context(), u, func(string) { waiting.Add(1) }); err != nil {
+			if _, err := f.Get(t.Context(), nil, u, func(string) { waiting.Add(1) }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -251,7 +251,7 @@ func TestHTTPFailuresNameTheThingAndHideSecrets(t *testing.T) {
 		"/big-announced": "more than the limit", "/stall": "no progress for 1s", "/silent": "no progress for 1s", "/loop": "redirects",
 		"/to-file": `redirect to the scheme "file"`, "/auth": "check user and pwd",
 	} {
-		_, err := f.Get(t.Context(), protocol.URI{Value: "http://x:geheim2@" + host + path + "?token=geheim3"}, nil)
+		_, err := f.Get(t.Context(), nil, protocol.URI{Value: "http://x:geheim2@" + host + path + "?token=geheim3"}, nil)
 		if err == nil {
 			t.Errorf("%s: no error", path)
 			continue
@@ -260,10 +260,10 @@ func TestHTTPFailuresNameTheThingAndHideSecrets(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if _, err := f.Get(t.Context(), protocol.URI{Value: s.URL + "/auth", User: "me", Password: "geheim"}, nil); err != nil {
+	if _, err := f.Get(t.Context(), nil, protocol.URI{Value: s.URL + "/auth", User: "me", Password: "geheim"}, nil); err != nil {
 		t.Error(err)
 	}
-	if _, err := f.Get(t.Context(), protocol.URI{Value: "http://127.0.0.1:1/x?token=geheim"}, nil); err == nil || strings.Contains(err.Error(), "geheim") {
+	if _, err := f.Get(t.Context(), nil, protocol.URI{Value: "http://127.0.0.1:1/x?token=geheim"}, nil); err == nil || strings.Contains(err.Error(), "geheim") {
 		t.Error(err)
 	}
 	if e, _ := os.ReadDir(f.blobs()); len(e) != 1 {

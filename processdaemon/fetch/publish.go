@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -50,7 +51,7 @@ func (f *Fetcher) Provide(ctx context.Context, u protocol.URI, place string, as 
 	if sealed && !f.touch(u.Digest) {
 		return "", fmt.Errorf("fetch %s: %w", s.shown, errSealed)
 	}
-	digest, err := f.Get(ctx, u, progress)
+	digest, err := f.Get(ctx, as, u, progress)
 	if err != nil {
 		return "", err
 	}
@@ -180,6 +181,12 @@ func (p *publication) run(ctx context.Context) error {
 	return nil
 }
 
+// unpackingEvery is how often it is told how far an archive is unpacked.
+const unpackingEvery = 3 * time.Second
+
+// percent is a share for people. A zip archive is read more than once in places.
+func percent(n, of int64) string { return fmt.Sprintf("%d%%", min(100, 100*n/max(1, of))) }
+
 // unpack lets a process of its own fill the directory.
 func (p *publication) unpack(ctx context.Context, root *os.Root) error {
 	to, err := root.Open(".")
@@ -209,9 +216,11 @@ func (p *publication) unpack(ctx context.Context, root *os.Root) error {
 		Name: p.s.base, Mode: p.mode, As: p.as,
 		MaxBytes: p.f.limits.MaxUnpacked, MaxFiles: p.f.limits.MaxFiles, MaxRatio: p.f.limits.MaxRatio,
 	}
-	return p.f.unpack.Run(ctx, job, blob, to, func(n int64) {
-		if p.progress != nil {
-			p.progress("unpacking " + p.s.shown + ": " + amount(n, st.Size()))
+	said := time.Now()
+	return p.f.unpack.Run(ctx, job, blob, to, func(n unpack.Progress) {
+		if now := time.Now(); p.progress != nil && now.Sub(said) >= unpackingEvery {
+			said = now
+			p.progress(fmt.Sprintf("unpacking %s: %d entries, %s (%s)", p.s.shown, n.Entries, amount(n.Unpacked, -1), percent(n.Packed, st.Size())))
 		}
 	})
 }

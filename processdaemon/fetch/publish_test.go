@@ -31,7 +31,7 @@ func TestShrink(t *testing.T) {
 	for i := range 4 {
 		p := filepath.Join(dir, strconv.Itoa(i))
 		put(t, p, strings.Repeat(strconv.Itoa(i), 10))
-		d, err := f.Get(t.Context(), protocol.URI{Value: p}, nil)
+		d, err := f.Get(t.Context(), nil, protocol.URI{Value: p}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestCollect(t *testing.T) {
 	for _, name := range []string{"held", "old", "recent", "young"} {
 		p := filepath.Join(dir, name)
 		put(t, p, name)
-		d, err := f.Get(t.Context(), protocol.URI{Value: p}, nil)
+		d, err := f.Get(t.Context(), nil, protocol.URI{Value: p}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -426,7 +426,7 @@ func TestFaultPowerCutAfterFetch(t *testing.T) {
 	} {
 		f := newFetcher(t, Limits{})
 		s := serve(t, whole)
-		digest, err := f.Get(t.Context(), protocol.URI{Value: s.URL + "/x"}, nil)
+		digest, err := f.Get(t.Context(), nil, protocol.URI{Value: s.URL + "/x"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -447,7 +447,7 @@ func TestFaultPowerCutAfterFetch(t *testing.T) {
 		if again.touch(digest) != c.stays {
 			t.Errorf("%s: there: %v", c.name, !c.stays)
 		}
-		if _, err := again.Get(t.Context(), protocol.URI{Value: s.URL + "/x"}, nil); err != nil {
+		if _, err := again.Get(t.Context(), nil, protocol.URI{Value: s.URL + "/x"}, nil); err != nil {
 			t.Error(err)
 		}
 		if n := len(s.headers()); (n == 1) != c.stays {

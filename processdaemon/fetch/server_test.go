@@ -232,7 +232,7 @@ func TestFaultServer(t *testing.T) {
 				l.Stall = time.Second
 			}
 			f := newFetcher(t, l)
-			digest, err := f.Get(t.Context(), protocol.URI{Value: "http://me:geheim@" + s.Listener.Addr().String() + "/x?token=geheim"}, nil)
+			digest, err := f.Get(t.Context(), nil, protocol.URI{Value: "http://me:geheim@" + s.Listener.Addr().String() + "/x?token=geheim"}, nil)
 			leftNothing(t, f)
 			if n := len(s.headers()); n != c.requests {
 				t.Errorf("%d requests, want %d", n, c.requests)
@@ -258,7 +258,7 @@ func TestResumeAsksForTheRestOnly(t *testing.T) {
 	s := serve(t, resets(n/4), whole)
 	f := newFetcher(t, quick())
 	var texts []string
-	if _, err := f.Get(t.Context(), protocol.URI{Value: s.URL + "/x"}, func(text string) { texts = append(texts, text) }); err != nil {
+	if _, err := f.Get(t.Context(), nil, protocol.URI{Value: s.URL + "/x"}, func(text string) { texts = append(texts, text) }); err != nil {
 		t.Fatal(err)
 	}
 	// What is on its way is lost with a reset, so it may be less than what was sent.
@@ -273,7 +273,7 @@ func TestResumeAsksForTheRestOnly(t *testing.T) {
 	}
 	for _, bad := range []http.HandlerFunc{breaks(n/4, "ETag", ""), breaks(n/4, "ETag", `W/"one"`)} {
 		s := serve(t, bad, whole)
-		if _, err := f.Get(t.Context(), protocol.URI{Value: s.URL + "/x"}, nil); err != nil {
+		if _, err := f.Get(t.Context(), nil, protocol.URI{Value: s.URL + "/x"}, nil); err != nil {
 			t.Error(err)
 		}
 		if r := s.headers()[1].Get("Range"); r != "" {
@@ -298,7 +298,7 @@ func TestRedirectsDropCredentials(t *testing.T) {
 	})
 	f := newFetcher(t, quick())
 	for _, path := range []string{"/away", "/here"} {
-		if _, err := f.Get(t.Context(), protocol.URI{Value: first.URL + path + "?token=geheim", User: "me", Password: "geheim", PullPolicy: Always}, nil); err != nil {
+		if _, err := f.Get(t.Context(), nil, protocol.URI{Value: first.URL + path + "?token=geheim", User: "me", Password: "geheim", PullPolicy: Always}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -338,7 +338,7 @@ func TestChecksums(t *testing.T) {
 			s = serve(t, breaks(1000), whole)
 		}
 		f := newFetcher(t, quick())
-		_, err := f.Get(t.Context(), protocol.URI{Value: s.URL + "/x" + c.fragment}, nil)
+		_, err := f.Get(t.Context(), nil, protocol.URI{Value: s.URL + "/x" + c.fragment}, nil)
 		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || !errors.Is(err, errChecksum)) {
 			t.Errorf("%+v: %v", c, err)
 		}
@@ -364,7 +364,7 @@ func TestOneDownloadPerContent(t *testing.T) {
 		once := sync.OnceFunc(waiting.Done)
 		wg.Go(func() {
 			u := protocol.URI{Value: fmt.Sprintf("%s/%d#sha256=%s", s.URL, i, sumOf(body)), PullPolicy: Always}
-			if _, err := f.Get(t.Context(), u, func(text string) {
+			if _, err := f.Get(t.Context(), nil, u, func(text string) {
 				if strings.HasPrefix(text, "waiting") {
 					once()
 				}
@@ -393,7 +393,7 @@ func TestCancelledFetchLeavesNothing(t *testing.T) {
 	f := newFetcher(t, Limits{})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-begun; cancel() }()
-	if _, err := f.Get(ctx, protocol.URI{Value: s.URL + "/x"}, nil); !errors.Is(err, context.Canceled) {
+	if _, err := f.Get(ctx, nil, protocol.URI{Value: s.URL + "/x"}, nil); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	leftNothing(t, f)
@@ -407,7 +407,7 @@ func TestEncodedArchiveIsTheFileItself(t *testing.T) {
 		whole(w, r)
 	})
 	f := newFetcher(t, quick())
-	if d, err := f.Get(t.Context(), protocol.URI{Value: s.URL + "/a.tar.gz"}, nil); err != nil || d != digestPrefix+sumOf(body) {
+	if d, err := f.Get(t.Context(), nil, protocol.URI{Value: s.URL + "/a.tar.gz"}, nil); err != nil || d != digestPrefix+sumOf(body) {
 		t.Errorf("%s %v", d, err)
 	}
 	if enc := s.headers()[0].Get("Accept-Encoding"); enc != "identity" {
@@ -429,14 +429,14 @@ func TestTLS(t *testing.T) {
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	t.Cleanup(s.Close)
 	f := newFetcher(t, quick())
-	if _, err := f.Get(t.Context(), protocol.URI{Value: s.URL + "/x"}, nil); err == nil || !strings.Contains(err.Error(), "certificate") {
+	if _, err := f.Get(t.Context(), nil, protocol.URI{Value: s.URL + "/x"}, nil); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("an unknown certificate: %v", err)
 	}
 	f.client.Transport.(*http.Transport).TLSClientConfig = s.Client().Transport.(*http.Transport).TLSClientConfig
-	if _, err := f.Get(t.Context(), protocol.URI{Value: s.URL + "/x"}, nil); err != nil {
+	if _, err := f.Get(t.Context(), nil, protocol.URI{Value: s.URL + "/x"}, nil); err != nil {
 		t.Error(err)
 	}
-	if _, err := f.Get(t.Context(), protocol.URI{Value: s.URL + "/down"}, nil); err == nil || !strings.Contains(err.Error(), "redirect from https to http") {
+	if _, err := f.Get(t.Context(), nil, protocol.URI{Value: s.URL + "/down"}, nil); err == nil || !strings.Contains(err.Error(), "redirect from https to http") {
 		t.Errorf("%v", err)
 	}
 	if n := len(plain.headers()); n != 0 {

@@ -6,70 +6,68 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"tandem/internal/atomicfile"
+	"tandem/processdaemon/protocol"
+	"tandem/processdaemon/unpack"
 )
 
-// getFile copies a local file into the cache, unless it is unchanged since the last time.
-func (f *Fetcher) getFile(ctx context.Context, s *source, progress func(string)) (string, error) {
-	r, err := os.OpenFile(s.file, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", errors.New("there is no such file on this agent; check the uri, or use http to bring it here")
-	}
+// getFile copies a local file into the cache, unless it is unchanged since the last
+// time. With whose rights it is read decides each time anew whether its content may be had.
+func (f *Fetcher) getFile(ctx context.Context, s *source, u protocol.URI, as *syscall.Credential, progress func(string)) (string, error) {
+	tmp, err := os.CreateTemp(f.blobs(), atomicfile.TempPrefix)
 	if err != nil {
 		return "", err
 	}
-	defer r.Close()
-	st, err := r.Stat()
-	if err != nil {
-		return "", err
-	}
-	if !st.Mode().IsRegular() {
-		return "", fmt.Errorf("it is not a regular file (%v)", st.Mode().Type())
-	}
+	defer os.Remove(tmp.Name())
+	defer tmp.Close()
+	job := unpack.ReadJob{Path: s.file, As: as, MaxBytes: f.limits.MaxBytes, PeekOnly: f.touch(u.Digest)}
 	old := f.entry(s.key())
-	if old != nil && old.Size == st.Size() && old.ModTime.Equal(st.ModTime()) && f.touch(old.Digest) {
+	if old != nil && old.File != nil && f.touch(old.Digest) {
+		job.Known = *old.File
+	}
+	state, copied, err := f.unpack.Read(ctx, job, tmp, func(done, total int64) {
+		if progress != nil {
+			progress("fetching " + s.shown + ": " + amount(done, total))
+		}
+	})
+	switch {
+	case err != nil:
+		return "", err
+	case job.PeekOnly:
+		return u.Digest, nil
+	case !copied:
 		return old.Digest, nil
 	}
-	if st.Size() > f.limits.MaxBytes {
-		return "", fmt.Errorf("it has %d bytes, more than the limit of %d", st.Size(), f.limits.MaxBytes)
+	sum := sha256.New()
+	if _, err := tmp.Seek(0, io.SeekStart); err != nil {
+		return "", err
 	}
-	digest, n, err := f.copyIn(ctx, r, st.Size(), s, progress)
+	if _, err := io.Copy(sum, &cancellable{ctx, tmp}); err != nil {
+		return "", err
+	}
+	digest, err := f.keep(tmp, sum, s.want, false)
 	if err != nil {
 		return "", err
 	}
-	if err := f.remember(s.key(), &entry{Digest: digest, Size: n, ModTime: st.ModTime()}); err != nil {
+	e := &entry{Digest: digest}
+	// What changes once more at the same instant could not be told from this.
+	const instant = 2 * time.Second
+	if age := time.Since(state.ChangeTime); age > instant {
+		e.File = &state
+	}
+	if err := f.remember(s.key(), e); err != nil {
 		return "", err
 	}
 	f.Collect(digest)
 	return digest, nil
-}
-
-func (f *Fetcher) copyIn(ctx context.Context, r io.Reader, total int64, s *source, progress func(string)) (string, int64, error) {
-	tmp, err := os.CreateTemp(f.blobs(), atomicfile.TempPrefix)
-	if err != nil {
-		return "", 0, err
-	}
-	defer os.Remove(tmp.Name())
-	defer tmp.Close()
-	d := &download{f: f, s: s, progress: progress, tmp: tmp, sum: sha256.New(), total: total, end: total}
-	if err := d.receive(&cancellable{ctx, r}, func() {}); err != nil {
-		return "", 0, err
-	}
-	if d.have != total {
-		return "", 0, errors.New("it was written to while it was copied; put it in place by a rename")
-	}
-	digest, err := f.keep(tmp, d.sum, s.want)
-	return digest, d.have, err
 }
 
 // cancellable ends with a context.

@@ -229,7 +229,10 @@ type URI struct {
 
 // FetchRequest asks for content to be brought into the cache.
 type FetchRequest struct {
-	URIs []URI `json:"uris"`
+	// User is the account of the task that it is for: files of the agent are read with
+	// its rights. Empty is that of tasks that name none.
+	User string `json:"user,omitempty"`
+	URIs []URI  `json:"uris"`
 }
 
 // FetchEvent is one line of the answer to a fetch. The last one has Done or Error.

@@ -45,10 +45,9 @@ func Main() int {
 	// A file that grows too large is an error, not the end.
 	signal.Ignore(syscall.SIGXFSZ)
 	out := json.NewEncoder(os.Stdout)
-	err := child(out)
-	last := line{Done: err == nil}
-	if err != nil {
-		last.Error, last.Hostile = err.Error(), errors.Is(err, ErrHostile)
+	last, err := child(out)
+	if last.Done = err == nil; err != nil {
+		last = line{Error: err.Error(), Hostile: errors.Is(err, ErrHostile)}
 	}
 	if out.Encode(last) != nil || err != nil {
 		return 1
@@ -56,39 +55,45 @@ func Main() int {
 	return 0
 }
 
-func child(out *json.Encoder) error {
+// child returns its last word.
+func child(out *json.Encoder) (line, error) {
 	var j Job
 	if err := json.NewDecoder(os.Stdin).Decode(&j); err != nil {
-		return fmt.Errorf("%s is for the process daemon only: %w", Command, err)
+		return line{}, fmt.Errorf("%s is for the process daemon only: %w", Command, err)
+	}
+	if j.Read != nil {
+		return j.read(out)
 	}
 	from := os.NewFile(fromFile, "from")
 	how, missing, err := confine(&j)
 	if err != nil {
-		return fmt.Errorf("the process that unpacks cannot be confined: %w", err)
+		return line{}, fmt.Errorf("the process that unpacks cannot be confined: %w", err)
 	}
 	if err := out.Encode(line{Confined: how, Missing: missing}); err != nil {
-		return err
+		return line{}, err
 	}
 	root, err := os.OpenRoot(".")
 	if err != nil {
-		return err
+		return line{}, err
 	}
 	defer root.Close()
 	if err := failpoint.Inject("unpack/begin"); err != nil {
-		return err
+		return line{}, err
 	}
 	// Whoever reads the lines shows them to people and wants to know that this lives.
 	const every = 200 * time.Millisecond
 	var told time.Time
 	var lost error
-	err = content(context.Background(), from, root, &j, func(n int64) {
+	var last line
+	err = content(context.Background(), from, root, &j, func(p Progress) {
+		last.Progress = p
 		if now := time.Now(); now.Sub(told) > every {
 			told = now
-			lost = errors.Join(lost, out.Encode(line{Packed: n}))
+			lost = errors.Join(lost, out.Encode(last))
 		}
 	})
 	if err == nil {
 		err = failpoint.Inject("unpack/end")
 	}
-	return errors.Join(err, lost)
+	return last, errors.Join(err, lost)
 }

@@ -40,18 +40,8 @@ func confine(j *Job) (how, missing string, err error) {
 		}
 		how = "root directory, "
 	}
-	if j.As != nil {
-		parent := os.Getppid()
-		if err := become(j.As); err != nil {
-			return "", "", err
-		}
-		// The end with the daemon was lost with the old identity, see PR_SET_PDEATHSIG(2const).
-		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
-			return "", "", fmt.Errorf("end with the daemon: %w", err)
-		}
-		if os.Getppid() != parent {
-			return "", "", errors.New("the daemon is gone")
-		}
+	if err := j.become(); err != nil {
+		return "", "", err
 	}
 	if _, err := onAllThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); err != nil {
 		return "", "", fmt.Errorf("no_new_privs: %w", err)
@@ -69,6 +59,25 @@ func confine(j *Job) (how, missing string, err error) {
 		return "", "", fmt.Errorf("landlock: %w", err)
 	}
 	return how + "limits, landlock " + strconv.Itoa(abi), "", nil
+}
+
+// become takes on the identity of the job's user, if it names one.
+func (j *Job) become() error {
+	if j.As == nil {
+		return nil
+	}
+	parent := os.Getppid()
+	if err := become(j.As); err != nil {
+		return err
+	}
+	// The end with the daemon was lost with the old identity, see PR_SET_PDEATHSIG(2const).
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("end with the daemon: %w", err)
+	}
+	if os.Getppid() != parent {
+		return errors.New("the daemon is gone")
+	}
+	return nil
 }
 
 // become is for all threads, see package syscall.

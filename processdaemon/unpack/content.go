@@ -44,16 +44,19 @@ func kindOf(name string) kind {
 }
 
 // content writes the content of an archive, or the file itself under the job's
-// name, below root. packed is called with the bytes of f that were read, often.
-func content(ctx context.Context, f *os.File, root *os.Root, j *Job, packed func(int64)) error {
+// name, below root. told is called often.
+func content(ctx context.Context, f *os.File, root *os.Root, j *Job, told func(Progress)) error {
 	st, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	m := &meter{f: f, told: packed}
+	m := &meter{f: f, told: told}
 	o := archive.Options{
 		Owner: archive.Self, MaxFiles: j.MaxFiles, MaxBytes: j.MaxBytes, MaxRatio: j.MaxRatio, Packed: st.Size(),
-		Progress: func(int64) { packed(m.n) },
+		Progress: func(entries int, unpacked int64) {
+			m.now.Entries, m.now.Unpacked = entries, unpacked
+			told(m.now)
+		},
 	}
 	var entries int
 	switch k := kindOf(j.Name); k {
@@ -73,8 +76,8 @@ func content(ctx context.Context, f *os.File, root *os.Root, j *Job, packed func
 // meter counts what is read of a file.
 type meter struct {
 	f    *os.File
-	n    int64
-	told func(int64)
+	now  Progress
+	told func(Progress)
 }
 
 func (m *meter) Read(p []byte) (int, error) {
@@ -91,8 +94,8 @@ func (m *meter) ReadAt(p []byte, at int64) (int, error) {
 }
 
 func (m *meter) count(n int) {
-	m.n += int64(n)
-	m.told(m.n)
+	m.now.Packed += int64(n)
+	m.told(m.now)
 }
 
 func compressedTar(ctx context.Context, root *os.Root, f io.Reader, k kind, o archive.Options) (int, error) {

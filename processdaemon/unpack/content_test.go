@@ -46,7 +46,7 @@ func unpackInto(t testing.TB, name string, archive []byte, j Job) (string, error
 	if j.MaxBytes == 0 {
 		j.MaxBytes, j.MaxFiles = 1<<30, 1000
 	}
-	err = content(context.Background(), f, root, &j, func(int64) {})
+	err = content(context.Background(), f, root, &j, func(Progress) {})
 	unchanged()
 	if e, _ := os.ReadDir(base); len(e) != 3 {
 		t.Errorf("outside: %v", e)

@@ -48,6 +48,8 @@ type Job struct {
 	As *syscall.Credential `json:"as,omitempty"`
 	// Jail asks for a root directory of its own and no capabilities, for which the daemon must be root.
 	Jail bool `json:"jail,omitempty"`
+	// Read is what is to be read instead, see Runner.Read.
+	Read *reading `json:"read,omitempty"`
 }
 
 func (j *Job) mode() fs.FileMode {
@@ -80,28 +82,45 @@ const (
 	closeTime = 5 * time.Second
 )
 
+// Progress is how far an archive is unpacked.
+type Progress struct {
+	// Packed are the bytes of the archive that were read so far, Unpacked those of the
+	// files that came out.
+	Packed   int64 `json:"packed,omitempty"`
+	Unpacked int64 `json:"unpacked,omitempty"`
+	// Entries are files, directories and links.
+	Entries int `json:"entries,omitempty"`
+}
+
 // line is what the child writes: first Confined, then Packed again and again, and last Done or Error.
 type line struct {
 	Confined string `json:"confined,omitempty"`
 	Missing  string `json:"missing,omitempty"`
-	Packed   int64  `json:"packed,omitempty"`
-	Done     bool   `json:"done,omitempty"`
-	Error    string `json:"error,omitempty"`
-	Hostile  bool   `json:"hostile,omitempty"`
+	Progress
+	// State and Copied are of a file that is read.
+	State   *FileState `json:"state,omitempty"`
+	Copied  bool       `json:"copied,omitempty"`
+	Done    bool       `json:"done,omitempty"`
+	Error   string     `json:"error,omitempty"`
+	Hostile bool       `json:"hostile,omitempty"`
 }
 
 // Run unpacks from into the directory to, which must be empty and belong to whom
-// the job names. packed is called with the bytes of from that were read so far;
-// it may be nil. A refusal wraps ErrHostile. After an error the directory holds
+// the job names. progress is called now and then; it may be nil. A refusal wraps ErrHostile. After an error the directory holds
 // anything. When the caller's program is killed, so is the child.
-func (r *Runner) Run(ctx context.Context, j Job, from, to *os.File, packed func(int64)) error {
+func (r *Runner) Run(ctx context.Context, j Job, from, to *os.File, progress func(Progress)) error {
+	said := func(l line) {
+		if progress != nil {
+			progress(l.Progress)
+		}
+	}
 	j.Jail = os.Geteuid() == 0
-	err := r.run(ctx, &j, from, to, packed, j.Jail)
+	_, err := r.run(ctx, &j, from, to, said, j.Jail)
 	var start *startError
 	if j.Jail && errors.As(err, &start) {
 		// No namespace to be had: in a container, say.
 		r.missing("no network of its own: " + start.Error())
-		err = r.run(ctx, &j, from, to, packed, false)
+		_, err = r.run(ctx, &j, from, to, said, false)
 	}
 	return err
 }
@@ -121,20 +140,24 @@ type startError struct{ error }
 
 func (e *startError) Unwrap() error { return e.error }
 
-func (r *Runner) run(ctx context.Context, j *Job, from, to *os.File, packed func(int64), alone bool) error {
+func (r *Runner) run(ctx context.Context, j *Job, from, to *os.File, said func(line), alone bool) (last line, err error) {
 	input, err := json.Marshal(j)
 	if err != nil {
-		return err
+		return line{}, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	idle := time.AfterFunc(patience, func() { cancel(fmt.Errorf("unpacking made no progress for %v", patience)) })
+	what := "unpacking"
+	if j.Read != nil {
+		what = "reading"
+	}
+	idle := time.AfterFunc(patience, func() { cancel(fmt.Errorf("%s made no progress for %v", what, patience)) })
 	defer idle.Stop()
 
 	program := r.Program
 	if program == "" {
 		if !handsOver.Load() {
-			return errors.New("this program cannot unpack: its main function does not call unpack.Asked and unpack.Main")
+			return line{}, errors.New("this program cannot unpack: its main function does not call unpack.Asked and unpack.Main")
 		}
 		program = "/proc/self/exe"
 	}
@@ -152,7 +175,7 @@ func (r *Runner) run(ctx context.Context, j *Job, from, to *os.File, packed func
 	}
 	pr, pw, err := os.Pipe()
 	if err != nil {
-		return err
+		return line{}, err
 	}
 	defer pr.Close()
 	cmd.Stdout = pw
@@ -167,31 +190,29 @@ func (r *Runner) run(ctx context.Context, j *Job, from, to *os.File, packed func
 	pw.Close()
 	if err != nil {
 		forked(0)
-		return &startError{fmt.Errorf("start a process that unpacks: %w", err)}
+		return line{}, &startError{fmt.Errorf("start a process that unpacks: %w", err)}
 	}
 	defer forked(cmd.Process.Pid)()
-	last, told := r.follow(pr, func(n int64) {
+	last, told := r.follow(pr, func(l line) {
 		idle.Reset(patience)
-		if packed != nil {
-			packed(n)
-		}
+		said(l)
 	})
 	waitErr := cmd.Wait()
 	switch {
 	case ctx.Err() != nil:
-		return context.Cause(ctx)
+		return line{}, context.Cause(ctx)
 	case told && last.Done && waitErr == nil:
-		return nil
+		return last, nil
 	case told && last.Hostile:
-		return fmt.Errorf("%w%s", ErrHostile, strings.TrimPrefix(last.Error, ErrHostile.Error()))
+		return line{}, fmt.Errorf("%w%s", ErrHostile, strings.TrimPrefix(last.Error, ErrHostile.Error()))
 	case told && last.Error != "":
-		return errors.New(last.Error)
+		return line{}, errors.New(last.Error)
 	}
-	return died(waitErr, stderr.String())
+	return line{}, died(waitErr, stderr.String())
 }
 
 // follow reads what the child says until it is silent for ever.
-func (r *Runner) follow(out io.Reader, alive func(int64)) (last line, told bool) {
+func (r *Runner) follow(out io.Reader, alive func(line)) (last line, told bool) {
 	s := bufio.NewScanner(out)
 	for s.Scan() {
 		var l line
@@ -201,7 +222,7 @@ func (r *Runner) follow(out io.Reader, alive func(int64)) (last line, told bool)
 		if l.Missing != "" {
 			r.missing(l.Missing)
 		}
-		alive(l.Packed)
+		alive(l)
 		last, told = l, true
 	}
 	return last, told && s.Err() == nil

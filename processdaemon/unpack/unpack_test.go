@@ -291,7 +291,7 @@ func hangingDaemon(arg string) int {
 			return func() {}
 		}
 	}
-	go r.Run(context.Background(), j, f, f, func(int64) { fmt.Println(<-pids) })
+	go r.Run(context.Background(), j, f, f, func(Progress) { fmt.Println(<-pids) })
 	select {}
 }
 

@@ -1,0 +1,75 @@
+package processdaemon
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"tandem/processdaemon/protocol"
+)
+
+// TestFilesOfTheAgentAreReadAsTheTasksUser: by a task and by a fetch before it, with the
+// default user where none is named.
+func TestFilesOfTheAgentAreReadAsTheTasksUser(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("becoming another user needs root")
+	}
+	d := newDaemon(t, func(o *Options) { o.DefaultUser = "nobody" })
+	secret := filepath.Join(publicTemp(t), "secret")
+	write(t, secret, "geheim", 0o600)
+	try := func(id, user string) protocol.Status {
+		t.Helper()
+		s := spec(d, id, "true")
+		s.User, s.URIs = user, []protocol.URI{{Value: "file://" + secret}}
+		st := create(t, d, s)
+		if st.State == ready {
+			if got := read(t, filepath.Join(s.WorkPath, "secret")); got != "geheim" {
+				t.Errorf("%s: %q", id, got)
+			}
+		} else if exists(s.WorkPath) {
+			t.Errorf("%s: the outputDir is there", id)
+		}
+		return st
+	}
+	const refusal = "uid 65534, whom it is for, may not read it: permission denied"
+	// Before and after root's task has brought it into the cache.
+	for _, round := range []string{"1", "2"} {
+		for id, user := range map[string]string{"nobody": "nobody", "default": "", "number": "65534"} {
+			if st := try(id+round, user); st.State != ended || !strings.Contains(st.Failure, refusal) {
+				t.Errorf("%s: %+v", id, st)
+			}
+		}
+		if st := try("root"+round, "root"); st.State != ready {
+			t.Errorf("%+v", st)
+		}
+	}
+	uris := []protocol.URI{{Value: secret}}
+	for user, want := range map[string]string{"nobody": refusal, "": refusal, "no-such-user": "not known on this agent", "root": ""} {
+		_, err := d.Fetch(t.Context(), user, uris, nil)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", user, err)
+		}
+	}
+}
+
+// TestFetchSaysForWhom: over the socket, as an executor does it.
+func TestFetchSaysForWhom(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("becoming another user needs root")
+	}
+	p := newProc(t)
+	p.start("")
+	secret := filepath.Join(p.dir, "secret")
+	write(t, secret, "geheim", 0o600)
+	uris := []protocol.URI{{Value: secret}}
+	if _, err := p.c.Fetch(context.Background(), "root", uris, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.c.Fetch(context.Background(), "nobody", uris, nil); err == nil || !strings.Contains(err.Error(), "may not read it") {
+		t.Error(err)
+	}
+}
