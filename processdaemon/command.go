@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -73,8 +74,13 @@ func hasEnv(env []string, name string) bool {
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // fullEnv is the task's environment, exactly, with PATH and HOME when it lacks them.
-func fullEnv(env []string, home string) []string {
-	out := append(make([]string, 0, len(env)+2), env...)
+// A command beside the main process also has MAINPID, as in systemd.service(5): without a
+// pid file it could not know it.
+func fullEnv(env []string, home string, mainPid int) []string {
+	out := append(make([]string, 0, len(env)+3), env...)
+	if mainPid != 0 && !hasEnv(out, "MAINPID") {
+		out = append(out, "MAINPID="+strconv.Itoa(mainPid))
+	}
 	if !hasEnv(out, "PATH") {
 		out = append(out, "PATH="+defaultPath)
 	}

@@ -178,10 +178,10 @@ func TestRealHaproxy(t *testing.T) {
 	t.Parallel()
 	haproxy, port := server(t, "haproxy"), freePort(t)
 	d := newDaemon(t)
-	s := spec(d, "haproxy", "./config.sh first && echo $$ > master && exec $haproxy -W -f h.cfg")
+	s := spec(d, "haproxy", "./config.sh first && exec $haproxy -W -f h.cfg")
 	s.User, s.ProcName = "nobody", "haproxy"
 	s.Env = []string{"haproxy=" + haproxy, fmt.Sprintf("PORT0=%d", port)}
-	s.ReloadCmd = `./config.sh second && kill -USR2 "$(cat master)"`
+	s.ReloadCmd = `./config.sh second && kill -USR2 "$MAINPID"`
 	withFile(t, d, s, protocol.File{Path: "config.sh", Mode: 0o755, Content: []byte(`#!/bin/sh
 cat > h.cfg <<END
 defaults

@@ -35,7 +35,11 @@ func (t *task) run(line, what, key string) (keeper.Entry, error) {
 	if err := t.makeDirs(as); err != nil {
 		return keeper.Entry{}, err
 	}
-	s := keeper.Spec{Key: key, Argv: argv, Dir: spec.WorkPath, Env: fullEnv(spec.Env, as.home)}
+	mainPid := t.rec.Pid
+	if t.rec.Exit != nil {
+		mainPid = 0 // it may be a stranger's by now
+	}
+	s := keeper.Spec{Key: key, Argv: argv, Dir: spec.WorkPath, Env: fullEnv(spec.Env, as.home, mainPid)}
 	if shell {
 		s.Tag = tagShell
 	}
