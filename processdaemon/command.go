@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -50,6 +51,43 @@ func checkProgram(name, dir string) error {
 		return fmt.Errorf("not executable (mode %#o); set the bit in the archive or run it by its interpreter, such as: sh %s", st.Mode().Perm(), name)
 	}
 	return nil
+}
+
+// denied says why a user may not run a program in a directory: the first directory on
+// the way that is closed to it by its mode, the only thing that can be told from here.
+func denied(as *account, program, dir string) string {
+	if !filepath.IsAbs(program) {
+		program = filepath.Join(dir, program)
+	}
+	for _, path := range []string{dir, filepath.Dir(program)} {
+		for at := 1; at <= len(path); at++ {
+			if at < len(path) && path[at] != '/' {
+				continue
+			}
+			st, err := os.Stat(path[:at])
+			if err != nil {
+				break
+			}
+			if sys, ok := st.Sys().(*syscall.Stat_t); ok && !mayEnter(as.cred, sys) {
+				return fmt.Sprintf("user %q may not enter %s (mode %#o), which %s is in; open it (chmod +x) or choose another place", as.name, path[:at], st.Mode().Perm(), path)
+			}
+		}
+	}
+	return fmt.Sprintf("user %q may not enter workPath %s or run %s", as.name, dir, program)
+}
+
+// mayEnter tells what the mode of a directory says of a user; see path_resolution(7).
+func mayEnter(cred *syscall.Credential, st *syscall.Stat_t) bool {
+	bit := uint32(0o001)
+	switch {
+	case cred.Uid == 0:
+		return true
+	case cred.Uid == st.Uid:
+		bit = 0o100
+	case cred.Gid == st.Gid || slices.Contains(cred.Groups, st.Gid):
+		bit = 0o010
+	}
+	return st.Mode&bit != 0
 }
 
 func lookupEnv(env []string, name string) string {

@@ -105,7 +105,7 @@ func (t *task) run(line, what, key string) (keeper.Entry, error) {
 		err = fmt.Errorf("%w: the interpreter that its first line or its ELF header names is not on this agent", err)
 	}
 	if errors.Is(err, syscall.EACCES) && as.cred != nil {
-		err = fmt.Errorf("%w: user %q may not enter workPath %s or run the file", err, spec.User, spec.WorkPath)
+		err = fmt.Errorf("%w: %s", err, denied(as, s.Path, spec.WorkPath))
 	}
 	if err == nil {
 		err = failpoint.Inject("processdaemon/spawned")
