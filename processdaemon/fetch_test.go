@@ -44,7 +44,7 @@ func noSecret(t testing.TB, dir string) {
 // directories and the intents that name them.
 func leftOfFetch(t testing.TB, data string) (left []string) {
 	t.Helper()
-	for _, pattern := range []string{"processd/cache/blobs/.*", "processd/cache/unpacking/*", "workspace/work_dir/.*"} {
+	for _, pattern := range []string{"processd/cache/blobs/.*", "processd/cache/unpacking/*", "processd/cache/merging/*", "workspace/work_dir/.*"} {
 		m, err := filepath.Glob(filepath.Join(data, pattern))
 		if err != nil {
 			t.Fatal(err)

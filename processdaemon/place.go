@@ -2,7 +2,6 @@ package processdaemon
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"tandem/internal/safepath"
 )
 
 // The directories of a task belong to its user, who may put symbolic links into
@@ -51,21 +52,22 @@ func (t *task) openPlace(path string, owner *account) (dir *os.Root, name string
 			return nil, "", err
 		}
 	}
+	parent, name := filepath.Dir(rel), filepath.Base(rel)
+	var root *os.Root
 	if at == "/" {
-		if rel, err = withoutLinks(rel); err != nil {
-			return nil, "", err
+		root, parent, err = safepath.Base("/" + parent)
+	} else {
+		if owner != nil {
+			err = os.MkdirAll(at, 0o755)
 		}
-	} else if owner != nil {
-		if err := os.MkdirAll(at, 0o755); err != nil {
-			return nil, "", err
+		if err == nil {
+			root, err = os.OpenRoot(at)
 		}
 	}
-	root, err := os.OpenRoot(at)
 	if err != nil {
 		return nil, "", err
 	}
 	defer root.Close()
-	parent := filepath.Dir(rel)
 	if owner != nil && parent != "." {
 		for i, c := range parent + "/" {
 			if c != '/' {
@@ -76,12 +78,8 @@ func (t *task) openPlace(path string, owner *account) (dir *os.Root, name string
 			}
 		}
 	}
-	if at == "/" {
-		dir, err = openWithoutLinks("/" + parent)
-	} else {
-		dir, err = root.OpenRoot(parent)
-	}
-	return dir, filepath.Base(rel), err
+	dir, err = root.OpenRoot(parent)
+	return dir, name, err
 }
 
 // makeIn makes a directory for its owner where it is missing.
@@ -101,56 +99,6 @@ func makeIn(root *os.Root, name string, owner *account) error {
 		return err
 	}
 	return errors.Join(self.Chown(owner.uid, owner.gid), self.Close())
-}
-
-// openWithoutLinks opens a directory in whose path there is no symbolic link any more.
-func openWithoutLinks(path string) (*os.Root, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
-	switch {
-	case errors.Is(err, unix.ENOSYS):
-		return os.OpenRoot(path) // Linux before 5.6
-	case err != nil:
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
-	}
-	defer unix.Close(fd)
-	return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", fd))
-}
-
-// withoutLinks resolves the symbolic links of a path from "/", whose parents need
-// not exist, as far as they are root's. Those of others are refused: they could
-// lead what the daemon writes, or removes, to any place.
-func withoutLinks(rel string) (string, error) {
-	done := "/"
-	left := strings.Split(rel, "/")
-	for links := 0; len(left) > 1; {
-		next := filepath.Join(done, left[0])
-		var st unix.Stat_t
-		err := unix.Lstat(next, &st)
-		switch {
-		case errors.Is(err, unix.ENOENT):
-			return strings.TrimPrefix(filepath.Join(done, filepath.Join(left...)), "/"), nil
-		case err != nil:
-			return "", &fs.PathError{Op: "lstat", Path: next, Err: err}
-		case st.Mode&unix.S_IFMT != unix.S_IFLNK:
-			done, left = next, left[1:]
-			continue
-		case st.Uid != 0:
-			return "", fmt.Errorf("%s is a symbolic link of user %d; name the place that it leads to", next, st.Uid)
-		}
-		const most = 40
-		if links++; links > most {
-			return "", fmt.Errorf("%s: too many symbolic links", next)
-		}
-		to, err := os.Readlink(next)
-		if err != nil {
-			return "", err
-		}
-		if filepath.IsAbs(to) {
-			done = "/"
-		}
-		left = append(strings.Split(strings.Trim(filepath.Clean(to), "/"), "/"), left[1:]...)
-	}
-	return strings.TrimPrefix(filepath.Join(done, left[0]), "/"), nil
 }
 
 // removeFile removes a file of the task; one that is gone is no error.

@@ -49,7 +49,11 @@ func unpackInto(t testing.TB, archive []byte, isZip bool, o Options) (string, er
 // checkLeft: nothing that is left may have rights it was not given or, where it stays, lead out.
 func checkLeft(t testing.TB, root *os.Root, stays bool) {
 	t.Helper()
-	if err := fs.WalkDir(root.FS(), ".", func(p string, _ fs.DirEntry, err error) error {
+	// Not fs.WalkDir, which takes no names that are not UTF-8.
+	if err := filepath.WalkDir(root.Name(), func(p string, _ fs.DirEntry, err error) error {
+		if err == nil {
+			p, err = filepath.Rel(root.Name(), p)
+		}
 		if err != nil {
 			return err
 		}

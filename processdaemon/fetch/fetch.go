@@ -84,7 +84,7 @@ type Fetcher struct {
 
 	mu      sync.Mutex
 	flights map[string]chan struct{}
-	outputs map[string]*sync.Mutex
+	outputs map[string]*outputLock
 	// slots bounds how many archives are unpacked, and downloads how many are
 	// downloaded at a time: an agent that starts may start a hundred tasks.
 	slots, downloads chan struct{}
@@ -93,6 +93,8 @@ type Fetcher struct {
 	boot string
 	// unsynced are the markers that Confirm has to see to.
 	unsynced map[unsynced]bool
+	// plainOnly is for tests, see merge.
+	plainOnly bool
 }
 
 const maxDownloads = 16
@@ -121,7 +123,7 @@ func New(dir string, limits Limits, runner *unpack.Runner) (*Fetcher, error) {
 	limits.defaults()
 	f := &Fetcher{
 		dir: dir, limits: limits, client: httpClient(limits.Stall), unpack: runner, log: runner.Log,
-		flights: map[string]chan struct{}{}, outputs: map[string]*sync.Mutex{}, held: map[string]hold{}, unsynced: map[unsynced]bool{},
+		flights: map[string]chan struct{}{}, outputs: map[string]*outputLock{}, held: map[string]hold{}, unsynced: map[unsynced]bool{},
 		slots: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), downloads: make(chan struct{}, maxDownloads),
 	}
 	if f.log == nil {
@@ -131,7 +133,7 @@ func New(dir string, limits Limits, runner *unpack.Runner) (*Fetcher, error) {
 	if f.boot, err = procid.BootID(); err != nil {
 		return nil, err
 	}
-	for _, d := range []string{f.blobs(), f.index(), f.intents(), f.outputDirs(), f.volatile()} {
+	for _, d := range []string{f.blobs(), f.index(), f.intents(), f.outputDirs(), f.volatile(), f.merges()} {
 		if err := atomicfile.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("fetch cache: %w", err)
 		}
@@ -142,6 +144,7 @@ func New(dir string, limits Limits, runner *unpack.Runner) (*Fetcher, error) {
 	if err := f.clearVolatile(); err != nil {
 		return nil, fmt.Errorf("fetch cache: %w", err)
 	}
+	f.finishMerges()
 	f.clearUnpacking()
 	return f, nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"tandem/internal/atomicfile"
+	"tandem/internal/safepath"
 )
 
 // unpackPrefix starts the name of every directory that is being filled.
@@ -57,7 +58,7 @@ func (f *Fetcher) clearUnpacking() {
 		dir, name := filepath.Split(string(b))
 		// A torn record names nothing that may be removed.
 		if filepath.IsAbs(dir) && strings.HasPrefix(name, unpackPrefix) && hash(string(b)) == e.Name() {
-			if parent, err := os.OpenRoot(dir); err == nil {
+			if parent, err := safepath.OpenRoot(dir, false); err == nil {
 				f.discard(parent, name)
 				parent.Close()
 			}

@@ -1,8 +1,10 @@
 package fetch
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tandem/internal/atomicfile"
+	"tandem/internal/safepath"
 )
 
 // mark is what the marker in an outputDir tells.
@@ -32,7 +35,17 @@ func readMarker(dir, name string) (m mark) {
 		return mark{}
 	}
 	defer root.Close()
-	b, err := root.ReadFile(name)
+	// The directory is a task's: anything may be in the marker's place.
+	file, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return mark{}
+	}
+	defer file.Close()
+	const longest = 4 << 10
+	if st, err := file.Stat(); err != nil || !st.Mode().IsRegular() || st.Size() > longest {
+		return mark{}
+	}
+	b, err := io.ReadAll(io.LimitReader(file, longest))
 	if err != nil || json.Unmarshal(b, &m) != nil || !validDigest(m.Digest) {
 		return mark{}
 	}
@@ -143,14 +156,22 @@ func (f *Fetcher) Confirm() {
 }
 
 func (f *Fetcher) confirm(u unsynced) error {
-	lock := f.lockOutput(u.dir)
-	lock.Lock()
-	defer lock.Unlock()
+	unlock, free := f.tryLockOutput(u.dir)
+	if !free {
+		f.unconfirmed(u.dir, u.name)
+		return nil
+	}
+	defer unlock()
 	m := readMarker(u.dir, u.name)
 	if m.Boot == "" {
 		return nil // gone, or confirmed
 	}
-	dir, err := os.Open(u.dir)
+	root, err := safepath.OpenRoot(u.dir, false)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	dir, err := root.Open(".")
 	if err != nil {
 		return err
 	}
@@ -164,11 +185,28 @@ func (f *Fetcher) confirm(u unsynced) error {
 	if err != nil {
 		return err
 	}
-	if err := replaceIn(u.dir, u.name, b); err != nil {
+	if err := replaceIn(root, u.name, b); err != nil {
 		return err
 	}
 	if ours {
 		f.recordOutput(u.dir)
 	}
 	return nil
+}
+
+func replaceIn(root *os.Root, name string, b []byte) error {
+	tmp := ".tandem-" + rand.Text()
+	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = root.Rename(tmp, name)
+	}
+	if err != nil {
+		_ = root.Remove(tmp)
+	}
+	return err
 }

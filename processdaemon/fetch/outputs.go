@@ -15,6 +15,7 @@ import (
 
 	"tandem/internal/atomicfile"
 	"tandem/internal/failpoint"
+	"tandem/internal/safepath"
 )
 
 // The outputs are the directories that appeared whole, with what they held then.
@@ -74,15 +75,12 @@ func fingerprint(dir string) (string, error) {
 		return "", err
 	}
 	defer root.Close()
+	top, err := root.Stat(".")
+	if err != nil {
+		return "", err
+	}
 	sum := sha256.New()
-	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		st, err := d.Info()
-		if err != nil {
-			return err
-		}
+	line := func(name string, st fs.FileInfo) error {
 		sys, ok := st.Sys().(*syscall.Stat_t)
 		if !ok {
 			return errors.New("no stat")
@@ -94,8 +92,17 @@ func fingerprint(dir string) (string, error) {
 		}
 		fmt.Fprintf(sum, "%q %v %d %d %d %d\n", name, st.Mode(), sys.Ino, sys.Size, sys.Mtim.Nano(), sys.Ctim.Nano())
 		return nil
-	})
+	}
+	err = errors.Join(line(".", top), walk(root, line))
 	return hex.EncodeToString(sum.Sum(nil)), err
+}
+
+// inode is the number of a file's inode.
+func inode(st fs.FileInfo) uint64 {
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		return sys.Ino
+	}
+	return 0
 }
 
 // inUse tells whether a task has a directory, or one in it, among those it holds.
@@ -150,9 +157,11 @@ func (f *Fetcher) CollectOutputs(workspace string) {
 }
 
 func (f *Fetcher) collectOutput(dir, file string) error {
-	lock := f.lockOutput(dir)
-	lock.Lock()
-	defer lock.Unlock()
+	unlock, free := f.tryLockOutput(dir)
+	if !free {
+		return nil
+	}
+	defer unlock()
 	if f.inUse(dir) {
 		return nil
 	}
@@ -161,7 +170,7 @@ func (f *Fetcher) collectOutput(dir, file string) error {
 		return os.Remove(file)
 	}
 	parentDir, name := filepath.Split(dir)
-	parent, err := os.OpenRoot(parentDir)
+	parent, err := safepath.OpenRoot(parentDir, false)
 	if err != nil {
 		return err
 	}

@@ -8,13 +8,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"tandem/internal/failpoint"
+	"tandem/internal/safepath"
 	"tandem/processdaemon/protocol"
 	"tandem/processdaemon/unpack"
 )
@@ -35,9 +35,11 @@ func (f *Fetcher) Provide(ctx context.Context, u protocol.URI, place string, as 
 		return "", err
 	}
 	out := filepath.Clean(u.OutputDir)
-	lock := f.lockOutput(out)
-	lock.Lock()
-	defer lock.Unlock()
+	unlock, err := f.lockOutput(ctx, out, progress)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
 
 	sealed := place != ""
 	if !sealed {
@@ -92,18 +94,6 @@ func Seal(u protocol.URI) (protocol.URI, string) {
 	return u, s.place()
 }
 
-// lockOutput keeps two tasks from working in one directory at a time.
-func (f *Fetcher) lockOutput(out string) *sync.Mutex {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	l := f.outputs[out]
-	if l == nil {
-		l = new(sync.Mutex)
-		f.outputs[out] = l
-	}
-	return l
-}
-
 // publication puts the content of one URI into its directory.
 type publication struct {
 	f                   *Fetcher
@@ -115,16 +105,20 @@ type publication struct {
 }
 
 func (p *publication) run(ctx context.Context) error {
-	dir, base := filepath.Split(p.out)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	// From here on through a handle: the directory may belong to a task.
-	parent, err := os.OpenRoot(dir)
+	dir, base := filepath.Dir(p.out), filepath.Base(p.out)
+	// From here on through handles: the directories may belong to a task.
+	parent, err := safepath.OpenRoot(dir, true)
 	if err != nil {
 		return err
 	}
-	defer parent.Close()
+	defer func() { parent.Close() }()
+	if out, err := safepath.OpenRoot(p.out, false); err == nil && onAnotherMount(parent, out) {
+		// Nothing can be moved into it from beside it.
+		parent.Close()
+		dir, parent = p.out, out
+	} else if err == nil {
+		out.Close()
+	}
 	// Beside the output, so that a rename suffices.
 	tmp := unpackPrefix + hash(p.out)[:16]
 	done, err := p.f.intend(filepath.Join(dir, tmp))
@@ -159,7 +153,7 @@ func (p *publication) run(ctx context.Context) error {
 		return err
 	}
 	p.f.unconfirmed(p.out, p.marker)
-	if _, err := os.Lstat(p.out); errors.Is(err, fs.ErrNotExist) {
+	if _, err := parent.Lstat(base); dir != p.out && errors.Is(err, fs.ErrNotExist) {
 		whole, err := p.rename(parent, root, tmp, base, b)
 		if whole {
 			p.f.recordOutput(p.out)
@@ -168,17 +162,16 @@ func (p *publication) run(ctx context.Context) error {
 			return err
 		}
 	}
-	ours := p.f.unchanged(p.out)
-	if err := merge(ctx, root, p.out, p.as); err != nil {
-		return err
-	}
-	if err := replaceIn(p.out, p.marker, b); err != nil {
-		return err
-	}
-	if ours {
-		p.f.recordOutput(p.out)
-	}
-	return nil
+	return p.f.merge(ctx, mergeRecord{
+		From: filepath.Join(dir, tmp), Out: p.out, Marker: p.marker, Mark: m, Ours: p.f.unchanged(p.out), Boot: p.f.boot,
+	}, root)
+}
+
+// onAnotherMount tells whether a directory is on another mount than its parent.
+func onAnotherMount(parent, dir *os.Root) bool {
+	a, err1 := mountOf(parent, ".")
+	b, err2 := mountOf(dir, ".")
+	return err1 == nil && err2 == nil && a != b
 }
 
 // unpackingEvery is how often it is told how far an archive is unpacked.

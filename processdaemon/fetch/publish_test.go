@@ -455,3 +455,72 @@ func TestFaultPowerCutAfterFetch(t *testing.T) {
 		}
 	}
 }
+
+// TestNamesThatAreNotUTF8: archives made elsewhere have them; they are merged, and
+// known again, like any other.
+func TestNamesThatAreNotUTF8(t *testing.T) {
+	t.Parallel()
+	f := newFetcher(t, Limits{OutputAge: time.Nanosecond})
+	dir := t.TempDir()
+	latin := "stra\xdfe/gr\xfc\xdfe"
+	for name, content := range map[string]string{"a.tar": "1", "b.tar": "2"} {
+		b := archivetest.Tar(t, archivetest.Entry{Name: strings.Repeat("x", len(latin)), Body: content})
+		// The writer of package tar would refuse the name.
+		put(t, filepath.Join(dir, name), string(renamed(b, latin)))
+	}
+	out := filepath.Join(dir, "work/out")
+	for name, content := range map[string]string{"a.tar": "1", "b.tar": "2"} {
+		if _, err := f.Provide(t.Context(), protocol.URI{Value: filepath.Join(dir, name), OutputDir: out}, "", nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		want(t, filepath.Join(out, latin), content)
+	}
+	f.CollectOutputs(filepath.Join(dir, "work"))
+	if _, err := os.Lstat(out); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("not known again: %v", err)
+	}
+	leftNothing(t, f)
+}
+
+// renamed gives the first entry of a tar archive another name.
+func renamed(b []byte, name string) []byte {
+	const at, size, checksum = 0, 100, 148
+	copy(b[at:at+size], make([]byte, size))
+	copy(b[at:], name)
+	copy(b[checksum:], "        ")
+	sum := 0
+	for _, c := range b[:512] {
+		sum += int(c)
+	}
+	copy(b[checksum:], fmt.Sprintf("%06o\x00 ", sum))
+	return b
+}
+
+// TestOutputInUseIsWaitedFor: no longer than its own time, and told.
+func TestOutputInUseIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	f := newFetcher(t, Limits{})
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "tool"), "x")
+	u := protocol.URI{Value: filepath.Join(dir, "tool"), OutputDir: filepath.Join(dir, "out")}
+	unlock, free := f.tryLockOutput(u.OutputDir)
+	if !free {
+		t.Fatal("locked")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	told := func(text string) {
+		if strings.HasPrefix(text, "waiting for another task that fetches into ") {
+			cancel()
+		}
+	}
+	if _, err := f.Provide(ctx, u, "", nil, told); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	unlock()
+	if _, err := f.Provide(t.Context(), u, "", nil, told); err != nil {
+		t.Error(err)
+	}
+	if len(f.outputs) != 0 {
+		t.Errorf("locks left: %v", f.outputs)
+	}
+}

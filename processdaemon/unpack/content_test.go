@@ -52,7 +52,10 @@ func unpackInto(t testing.TB, name string, archive []byte, j Job) (string, error
 		t.Errorf("outside: %v", e)
 	}
 	// Nothing that is left may lead out or have rights it was not given.
-	if walkErr := fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
+	if walkErr := filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
+		if err == nil {
+			p, err = filepath.Rel(dir, p)
+		}
 		if err != nil {
 			return err
 		}
