@@ -22,10 +22,10 @@ TESTTIMEOUT ?= 20m
 # How often `make soak` repeats each fault test.
 COUNT ?= 100
 
-# What `make bench` measures: a regular expression, of everything when empty.
+# What `make bench` measures and `make vm` runs: a regular expression, of everything when empty.
 RUN ?=
 
-.PHONY: help setup build test lint bench demo run soak faults fuzz clean
+.PHONY: help setup build test lint bench demo run soak faults vm fuzz clean
 
 help: ## Show this help
 	@echo "Tandem: containers and processes side by side on Apache Mesos agents."
@@ -72,6 +72,9 @@ soak: ## Repeat the fault tests COUNT times (a long run; not part of `make test`
 faults: ## Kill the executor, the process daemon and its keeper at every counted step and call: one line a path (minutes)
 	@scripts/setup.sh --for test
 	@TANDEM_FAULTS_EVERY=1 scripts/with-engine.sh scripts/test.sh -timeout 2h -count 1 -p 1 -run '^TestFaultPoints' ./integration/
+
+vm: ## Boot a Debian with systemd and cgroups v2 in a virtual machine and run there what needs them (minutes; RUN=... chooses tests)
+	@scripts/vm.sh $(if $(RUN),-run '$(RUN)')
 
 FUZZTIME ?= 30s
 fuzz: ## Run every fuzz target for FUZZTIME

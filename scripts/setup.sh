@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing on a Debian-like machine, and says what it does.
-# usage: setup.sh [--for test|lint|demo]   (everything when nothing is named)
+# usage: setup.sh [--for test|lint|demo|vm]   (everything but what vm needs when nothing is named)
 # Without root it installs nothing and names what is missing; the parts that
 # need it then say so themselves.
 set -euo pipefail
@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 LINT_VERSION=v2.15.0
 want=all
-if [ "${1:-}" = "--for" ]; then want=${2:?test, lint or demo}; fi
+if [ "${1:-}" = "--for" ]; then want=${2:?test, lint, demo or vm}; fi
 
 say() { printf 'setup: %s\n' "$*"; }
 
@@ -26,6 +26,13 @@ static_busybox() {
 PATH=$PATH:/usr/sbin:/sbin
 missing() {
   packages=()
+  if [ "$want" = vm ]; then
+    has qemu-system-x86_64 || need qemu-system-x86
+    has debootstrap || need debootstrap
+    [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || need debian-archive-keyring
+    has mkfs.ext4 || need e2fsprogs
+    return
+  fi
   if [ "$want" != lint ]; then
     has dockerd || need docker.io
     # What the examples and the images of the tests are made of.
