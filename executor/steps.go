@@ -2,7 +2,6 @@ package executor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -311,7 +310,7 @@ func (e *Executor) later(t *task, in state) {
 func (e *Executor) askAgain(t *task) {
 	t.waitTries++
 	if t.waitTries > waitTriesLimit {
-		t.failure = errors.New("the runtime cannot tell whether it runs")
+		t.failure = fmt.Errorf("the runtime cannot tell whether it runs: %w", t.waitErr)
 		e.deliver(t, eventKill)
 		e.failGroup(t)
 		return
@@ -371,6 +370,7 @@ func (e *Executor) waitEnded(m waitResult) {
 	t := m.task
 	if m.err != nil {
 		e.log.Warn("the runtime cannot tell whether the task runs", "task", t.id, "error", m.err)
+		t.waitErr = m.err
 		e.deliver(t, eventUnknown)
 		return
 	}

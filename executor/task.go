@@ -36,6 +36,8 @@ type task struct {
 	// waitDone is closed once the result of Wait is in the inbox.
 	waitDone  chan struct{}
 	waitTries int
+	// waitErr is why the latest Wait could not tell.
+	waitErr error
 	// retries counts the pauses of the step under way.
 	retries int
 

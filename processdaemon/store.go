@@ -1,8 +1,6 @@
 package processdaemon
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -113,10 +111,7 @@ func (s *store) path(id string) string {
 	return filepath.Join(s.tasks(), shortHash(id)+".json")
 }
 
-func shortHash(id string) string {
-	sum := sha256.Sum256([]byte(id))
-	return hex.EncodeToString(sum[:16])
-}
+func shortHash(id string) string { return protocol.GroupName(id) }
 
 func (s *store) save(r *record, durable bool) error {
 	if err := failpoint.Inject("processdaemon/save/" + string(r.State)); err != nil {

@@ -134,6 +134,9 @@ func (r *Runtime) Restart(ctx context.Context, taskID string, grace time.Duratio
 	case isEnded(&st):
 		err = fmt.Errorf("task %q has ended instead of a restart", taskID)
 	}
+	if err == nil {
+		r.know(ctx, taskID, st.Pid)
+	}
 	return executor.Started{Pid: st.Pid, At: st.StartedAt}, err
 }
 

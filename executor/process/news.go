@@ -2,9 +2,9 @@ package process
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
+	"time"
 
 	"tandem/processdaemon/client"
 	"tandem/processdaemon/protocol"
@@ -68,12 +68,12 @@ func (n *news) leave(f *follower) {
 }
 
 // look returns what is known about the follower's task by the connection that
-// holds, 0 when none does.
+// holds, and how many there were. For one that held for a moment only somebody has to ask.
 func (n *news) look(f *follower) (s *protocol.Status, connection uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.up {
-		return nil, 0
+		return nil, n.connection
 	}
 	return f.latest, n.connection
 }
@@ -92,21 +92,22 @@ func (n *news) close() {
 // listen keeps a connection until the context ends.
 func (n *news) listen(ctx context.Context) {
 	defer close(n.done)
-	said := false
+	said, rest := false, patience{}
 	for ctx.Err() == nil {
-		err := n.c.Events(ctx, n.owner, func() {
-			said = false
-			n.set(true)
-		}, func(s protocol.Status) error {
+		begin := time.Now()
+		err := n.c.Events(ctx, n.owner, func() { n.set(true) }, func(s protocol.Status) error {
 			n.tell(&s)
 			return nil
 		})
 		n.set(false)
+		if time.Since(begin) >= longestPause {
+			said, rest = false, patience{} // it was a daemon, and it held
+		}
 		if ctx.Err() == nil && !said {
 			said = true
 			n.log.Warn("waiting for the process daemon to come back", "err", err)
 		}
-		_ = pause(ctx) // its error is the end
+		_ = rest.pause(ctx) // its error is the end
 	}
 }
 
@@ -136,14 +137,15 @@ func (n *news) tell(s *protocol.Status) {
 }
 
 // follow waits until done holds, over restarts of the daemon. A task that the
-// daemon does not know is an error: how it ended cannot be known.
+// daemon does not know is an error: how it ended cannot be known. Whatever else the
+// daemon says or fails to say is none, since it says nothing of the task.
 func (r *Runtime) follow(ctx context.Context, st protocol.Status, done func(*protocol.Status) bool) (protocol.Status, error) {
 	if st.State != "" && done(&st) {
 		return st, nil
 	}
 	f := r.news.follow(st.ID)
 	defer r.news.leave(f)
-	asked := uint64(0)
+	asked, id, rest := uint64(0), st.ID, patience{}
 	for {
 		news, connection := r.news.look(f)
 		switch {
@@ -152,16 +154,17 @@ func (r *Runtime) follow(ctx context.Context, st protocol.Status, done func(*pro
 		case connection != asked && connection != 0:
 			// The stream says nothing of a task that the daemon does not know, and what
 			// was told before this one followed is not told again.
-			next, err := r.c.Status(ctx, st.ID)
+			next, err := r.c.Status(ctx, id)
 			switch {
 			case err == nil:
 				st, asked = next, connection
 			case ctx.Err() != nil:
 				return st, ctx.Err()
-			case errors.Is(err, client.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-				// The connection does not hold any more, or the daemon is slow.
-				if err := pause(ctx); err != nil {
-					return st, err
+			case passes(err):
+				// The connection does not hold any more, the daemon is slow or in trouble, or
+				// something else answers: what is known of the task stays.
+				if rest.pause(ctx) != nil {
+					return st, ctx.Err()
 				}
 				continue
 			default:

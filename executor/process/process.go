@@ -19,6 +19,7 @@ import (
 	"tandem/api"
 	"tandem/executor"
 	"tandem/executor/container/policy"
+	"tandem/internal/cgroup"
 	"tandem/internal/journal"
 	"tandem/processdaemon/client"
 	"tandem/processdaemon/protocol"
@@ -59,6 +60,7 @@ type Runtime struct {
 
 	mu      sync.Mutex
 	digests map[string][]string // task id -> what Prepare fetched
+	groups  map[string]*cgroup.Group
 }
 
 var _ executor.Runtime = (*Runtime)(nil)
@@ -77,7 +79,7 @@ func New(opt Options) (*Runtime, error) {
 	if opt.Policy == nil {
 		opt.Policy = policy.Default()
 	}
-	r := &Runtime{opt: opt, c: client.New(opt.Socket), digests: map[string][]string{}}
+	r := &Runtime{opt: opt, c: client.New(opt.Socket), digests: map[string][]string{}, groups: map[string]*cgroup.Group{}}
 	r.news = news{c: r.c, owner: opt.Journal.Name(), log: opt.Logger}
 	return r, nil
 }
@@ -93,7 +95,9 @@ func (r *Runtime) Close() error {
 func (r *Runtime) Dirs(ctx context.Context) (api.Dirs, error) {
 	var info protocol.Info
 	err := r.patiently(ctx, func() (err error) {
-		info, err = r.c.Info(ctx)
+		if info, err = r.c.Info(ctx); err == nil && !absolute(&info) {
+			err = fmt.Errorf("%w: what answers names no directories", client.ErrUnavailable)
+		}
 		return err
 	})
 	return api.Dirs{WorkBase: info.WorkBaseDir, RunBase: info.RunBaseDir}, err
@@ -143,7 +147,7 @@ func (r *Runtime) Create(ctx context.Context, t *executor.Task) error {
 	if err != nil {
 		return err
 	}
-	st, err = r.follow(ctx, st, func(s *protocol.Status) bool { return s.State != protocol.StatePreparing })
+	st, err = r.follow(ctx, st, func(s *protocol.Status) bool { return s.State == protocol.StateReady || isEnded(s) || s.Started() })
 	if err != nil {
 		return err
 	}
@@ -178,8 +182,9 @@ func (r *Runtime) Start(ctx context.Context, taskID string) (executor.Started, e
 		case protocol.StatePreparing, protocol.StateReady, protocol.StateStarting, protocol.StateSettling:
 			return false
 		default:
-			// A start that failed is told once nothing of it is left.
-			return s.Failure == "" || s.State == protocol.StateEnded
+			// A start that failed is told once nothing of it is left. A state that a later
+			// daemon has invented says nothing of a start.
+			return isEnded(s) || s.Failure == "" && s.Started()
 		}
 	})
 	if err != nil {
@@ -191,6 +196,7 @@ func (r *Runtime) Start(ctx context.Context, taskID string) (executor.Started, e
 	if st.Failure != "" {
 		return executor.Started{}, errors.New(st.Failure)
 	}
+	r.know(ctx, taskID, st.Pid)
 	return executor.Started{Pid: st.Pid, At: st.StartedAt}, nil
 }
 
@@ -198,6 +204,9 @@ func (r *Runtime) Start(ctx context.Context, taskID string) (executor.Started, e
 // while the daemon is away.
 func (r *Runtime) Wait(ctx context.Context, taskID string) (executor.Exit, error) {
 	st, err := r.follow(ctx, protocol.Status{ID: taskID}, isEnded)
+	if client.IsCode(err, protocol.CodeNotFound) && r.isOver(taskID) {
+		return executor.Exit{At: time.Now(), Message: "the process daemon has lost what it knew of the process"}, nil
+	}
 	if err != nil {
 		return executor.Exit{}, err
 	}
@@ -221,21 +230,29 @@ func (r *Runtime) Signal(ctx context.Context, taskID string, sig os.Signal) erro
 }
 
 // Stop ends the process: stop command or SIGTERM, at the latest after the grace
-// SIGKILL to everything that it forked. A task that the daemon does not know has ended.
+// SIGKILL to everything that it forked. It waits for a daemon that is away until the
+// time is up. Of a task that the daemon does not know nothing runs any more after it.
 func (r *Runtime) Stop(ctx context.Context, taskID string, grace time.Duration) error {
 	begin := time.Now()
+	left := func() time.Duration { return max(0, grace-time.Since(begin)) }
 	for {
 		// After an interruption, the grace that is left counts; the daemon
 		// keeps the nearest of the deadlines that it was told.
-		st, err := r.c.Stop(ctx, taskID, max(0, grace-time.Since(begin)))
-		if err == nil {
-			_, err = r.follow(ctx, st, isEnded)
-		}
+		limited, cancel := context.WithTimeout(ctx, left()+ownKillAfter)
+		err := r.stopByDaemon(limited, taskID, left())
+		cancel()
 		switch {
-		case err == nil, client.IsCode(err, protocol.CodeNotFound):
+		case err == nil:
 			return nil
-		case !errors.Is(err, client.ErrUnavailable):
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case client.IsCode(err, protocol.CodeNotFound):
+			return r.endForgotten(ctx, taskID, left())
+		case !away(err):
 			return err
+		}
+		if time.Since(begin) >= grace+ownKillAfter && r.killOurselves(taskID) {
+			return nil
 		}
 		if err := pause(ctx); err != nil {
 			return err
@@ -255,6 +272,7 @@ func (r *Runtime) Remove(ctx context.Context, taskID string) error {
 	}
 	r.mu.Lock()
 	delete(r.digests, taskID)
+	delete(r.groups, taskID)
 	r.mu.Unlock()
 	return r.opt.Journal.Delete(Kind, taskID)
 }
@@ -297,10 +315,25 @@ func (r *Runtime) patiently(ctx context.Context, call func() error) error {
 	}
 }
 
-// pause is the rest between two tries to reach a daemon that is away.
-func pause(ctx context.Context) error {
+// The rests between tries to reach a daemon that is away: a restart is over soon, and
+// whoever is away for longer is asked less often.
+const (
+	firstPause   = 50 * time.Millisecond
+	longestPause = time.Second
+)
+
+// pause is the rest between two tries.
+func pause(ctx context.Context) error { return new(patience).pause(ctx) }
+
+// patience is a rest that doubles.
+type patience struct{ last time.Duration }
+
+func (p *patience) pause(ctx context.Context) error {
+	p.last = min(max(firstPause, 2*p.last), longestPause)
+	timer := time.NewTimer(p.last)
+	defer timer.Stop()
 	select {
-	case <-time.After(50 * time.Millisecond):
+	case <-timer.C:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -50,6 +50,20 @@ type host struct {
 	// asked counts the requests, as "GET /v1/tasks/a?after=1".
 	mu    sync.Mutex
 	asked map[string]int
+	// trick answers in the daemon's place when it returns true; nil never does.
+	trick func(w http.ResponseWriter, r *http.Request) bool
+	// data is the daemon's directory.
+	data string
+	// pass is the daemon's own answer, hangUp ends the connections that there are.
+	pass   func(w http.ResponseWriter, r *http.Request)
+	hangUp func()
+}
+
+// plays sets what answers in the daemon's place.
+func (h *host) plays(trick func(w http.ResponseWriter, r *http.Request) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.trick = trick
 }
 
 // count is the number of requests that begin like this.
@@ -70,8 +84,8 @@ func newHost(t testing.TB) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{t: t, dir: dir, asked: map[string]int{}}
-	cgrouptest.Expect(processdaemon.Trees(filepath.Join(dir, "data")))
+	h := &host{t: t, dir: dir, asked: map[string]int{}, data: filepath.Join(dir, "data")}
+	cgrouptest.Expect(processdaemon.Trees(h.data))
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	h.up()
 	t.Cleanup(h.down)
@@ -82,7 +96,7 @@ func (h *host) socket() string { return filepath.Join(h.dir, "sock") }
 
 func (h *host) up() {
 	h.t.Helper()
-	d, err := processdaemon.New(processdaemon.Options{DataDir: filepath.Join(h.dir, "data"), Log: slog.New(slog.DiscardHandler), ReapInterval: 20 * time.Millisecond})
+	d, err := processdaemon.New(processdaemon.Options{DataDir: h.data, Log: slog.New(slog.DiscardHandler), ReapInterval: 20 * time.Millisecond})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -91,14 +105,22 @@ func (h *host) up() {
 		h.t.Fatal(err)
 	}
 	api := d.Handler()
+	h.pass = api.ServeHTTP
 	s := unixhttp.Server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.mu.Lock()
 		h.asked[r.Method+" "+r.URL.String()]++
+		trick := h.trick
 		h.mu.Unlock()
+		if trick != nil && trick(w, r) {
+			return
+		}
 		api.ServeHTTP(w, r)
 	}))
 	ctx, cancel := context.WithCancel(context.Background())
 	s.BaseContext = func(net.Listener) context.Context { return ctx }
+	var conns sync.Map
+	s.ConnState = func(c net.Conn, _ http.ConnState) { conns.Store(c, nil) }
+	h.hangUp = func() { conns.Range(func(c, _ any) bool { c.(net.Conn).Close(); return true }) }
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {

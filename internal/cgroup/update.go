@@ -144,6 +144,5 @@ func cpuWeight(shares int) int { return 1 + (shares-2)*9999/262142 }
 // SignalSession sends a signal to all that is in the session (setsid(2)) of a
 // process, which may have ended.
 func SignalSession(leader procid.Identity, sig syscall.Signal) error {
-	g := &Group{tree: &Tree{mode: ModeSession}, leaders: []procid.Identity{leader}}
-	return g.Signal(sig)
+	return SessionOf(leader).Signal(sig)
 }

@@ -55,6 +55,9 @@ func IsCode(err error, code string) bool {
 	return errors.As(err, &e) && e.Code == code
 }
 
+// maxAnswer bounds an answer, in bytes: all tasks of an agent are far less.
+const maxAnswer = 64 << 20
+
 // callTimeout bounds a call that the daemon answers at once.
 const callTimeout = 30 * time.Second
 
@@ -66,18 +69,18 @@ func (c *Client) Info(ctx context.Context) (protocol.Info, error) {
 
 // Create records a task and begins to prepare it.
 func (c *Client) Create(ctx context.Context, spec *protocol.Spec) (protocol.Status, error) {
-	return c.status(ctx, callTimeout, http.MethodPut, taskPath(spec.ID, ""), spec)
+	return c.status(ctx, callTimeout, http.MethodPut, spec.ID, "", spec)
 }
 
 // Status returns what is known about a task.
 func (c *Client) Status(ctx context.Context, id string) (protocol.Status, error) {
-	return c.status(ctx, callTimeout, http.MethodGet, taskPath(id, ""), nil)
+	return c.status(ctx, callTimeout, http.MethodGet, id, "", nil)
 }
 
 // Poll returns the status once its version is not after, or unchanged after at most wait.
 func (c *Client) Poll(ctx context.Context, id string, after uint64, wait time.Duration) (protocol.Status, error) {
 	q := url.Values{"after": {strconv.FormatUint(after, 10)}, "wait": {wait.String()}}
-	return c.status(ctx, wait+callTimeout, http.MethodGet, taskPath(id, "")+"?"+q.Encode(), nil)
+	return c.status(ctx, wait+callTimeout, http.MethodGet, id, "?"+q.Encode(), nil)
 }
 
 // List returns the tasks of an owner; all when it is empty.
@@ -93,23 +96,23 @@ func (c *Client) PutFiles(ctx context.Context, id string, files []protocol.File)
 
 // Start starts a ready task and waits at most wait for the start to be settled.
 func (c *Client) Start(ctx context.Context, id string, wait time.Duration) (protocol.Status, error) {
-	return c.status(ctx, wait+callTimeout, http.MethodPost, taskPath(id, "/start")+"?wait="+wait.String(), nil)
+	return c.status(ctx, wait+callTimeout, http.MethodPost, id, "/start?wait="+wait.String(), nil)
 }
 
 // Stop asks for the end of a task and does not wait for it.
 func (c *Client) Stop(ctx context.Context, id string, grace time.Duration) (protocol.Status, error) {
-	return c.status(ctx, callTimeout, http.MethodPost, taskPath(id, "/stop"), protocol.StopRequest{Grace: grace})
+	return c.status(ctx, callTimeout, http.MethodPost, id, "/stop", protocol.StopRequest{Grace: grace})
 }
 
 // Restart asks for the end of what runs and a new start, and does not wait.
 func (c *Client) Restart(ctx context.Context, id string, grace time.Duration) (protocol.Status, error) {
-	return c.status(ctx, callTimeout, http.MethodPost, taskPath(id, "/restart"), protocol.RestartRequest{Grace: grace})
+	return c.status(ctx, callTimeout, http.MethodPost, id, "/restart", protocol.RestartRequest{Grace: grace})
 }
 
 // Reload asks for a run of the reload command, and does not wait for its end; the
 // status has the result.
 func (c *Client) Reload(ctx context.Context, id string) (protocol.Status, error) {
-	return c.status(ctx, callTimeout, http.MethodPost, taskPath(id, "/reload"), nil)
+	return c.status(ctx, callTimeout, http.MethodPost, id, "/reload", nil)
 }
 
 // Stats tells what a task uses.
@@ -177,7 +180,7 @@ func (c *Client) Fetch(ctx context.Context, user string, uris []protocol.URI, pr
 	for lines.Scan() {
 		var e protocol.FetchEvent
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return nil, fmt.Errorf("process daemon at %s: answer to fetch: %w", c.socket, err)
+			return nil, c.unavailable(fmt.Errorf("answer to fetch: %w", err))
 		}
 		switch {
 		case e.Error != "":
@@ -196,30 +199,48 @@ func (c *Client) Fetch(ctx context.Context, user string, uris []protocol.URI, pr
 
 func taskPath(id, rest string) string { return "/v1/tasks/" + url.PathEscape(id) + rest }
 
-func (c *Client) status(ctx context.Context, timeout time.Duration, method, path string, body any) (protocol.Status, error) {
+// status asks for the status of a task. An answer about anything else is none of a daemon's.
+func (c *Client) status(ctx context.Context, timeout time.Duration, method, id, path string, body any) (protocol.Status, error) {
 	var out protocol.Status
-	return out, c.call(ctx, timeout, method, path, body, &out)
+	err := c.call(ctx, timeout, method, taskPath(id, path), body, &out)
+	if err == nil && (out.ID != id || out.State == "") {
+		err = c.unavailable(fmt.Errorf("what answers at this socket says nothing of task %q", id))
+	}
+	if err != nil {
+		out = protocol.Status{ID: id}
+	}
+	return out, err
 }
 
 func (c *Client) call(ctx context.Context, timeout time.Duration, method, path string, body, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	resp, err := c.send(ctx, method, path, body)
-	if err != nil {
-		return err
+	resp, err := c.send(limited, method, path, body)
+	if err == nil {
+		defer resp.Body.Close()
+		var b []byte
+		if b, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {
+			err = c.unavailable(err)
+		} else {
+			return c.decode(b, path, into)
+		}
 	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return c.unavailable(err)
+	if limited.Err() != nil && ctx.Err() == nil {
+		// A daemon that is stopped is away, as one that is not there.
+		return c.unavailable(fmt.Errorf("no answer within %s", timeout))
 	}
+	return err
+}
+
+// decode reads an answer. One that is not understood comes from something else than a daemon.
+func (c *Client) decode(b []byte, path string, into any) error {
 	switch into := into.(type) {
 	case nil:
 	case *string:
 		*into = string(b)
 	default:
 		if err := json.Unmarshal(b, into); err != nil {
-			return fmt.Errorf("process daemon at %s: answer to %s: %w", c.socket, path, err)
+			return c.unavailable(fmt.Errorf("answer to %s: %w", path, err))
 		}
 	}
 	return nil
@@ -267,12 +288,22 @@ func (c *Client) send(ctx context.Context, method, path string, body any, header
 	b, err := io.ReadAll(io.LimitReader(resp.Body, most))
 	e := new(protocol.Error)
 	if err != nil || json.Unmarshal(b, e) != nil || e.Code == "" {
-		return nil, fmt.Errorf("process daemon at %s answered %s: %s", c.socket, resp.Status, bytes.TrimSpace(b))
+		if resp.StatusCode >= http.StatusInternalServerError {
+			// Words of something that stands between, or in the daemon's place.
+			return nil, c.unavailable(fmt.Errorf("it says %s: %s", resp.Status, clip(b)))
+		}
+		return nil, fmt.Errorf("process daemon at %s answered %s: %s", c.socket, resp.Status, clip(b))
 	}
 	if e.Code == protocol.CodeUnavailable {
 		return nil, c.unavailable(e)
 	}
 	return nil, e
+}
+
+// clip returns the beginning of what was not understood.
+func clip(b []byte) string {
+	const most = 200
+	return strings.ToValidUTF8(string(bytes.TrimSpace(b[:min(len(b), most)])), "?")
 }
 
 // repeatable tells whether a request that comes twice has the effect of one.

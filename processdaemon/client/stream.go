@@ -71,8 +71,10 @@ func (c *Client) Events(ctx context.Context, owner string, began func(), tell fu
 	if began != nil {
 		began()
 	}
-	for dec := json.NewDecoder(resp.Body); ; {
+	body := &bounded{r: resp.Body}
+	for dec := json.NewDecoder(body); ; {
 		var s protocol.Status
+		body.left = maxEvent
 		if err := dec.Decode(&s); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -83,4 +85,22 @@ func (c *Client) Events(ctx context.Context, owner string, began func(), tell fu
 			return err
 		}
 	}
+}
+
+// maxEvent bounds one message of a stream, in bytes.
+const maxEvent = 4 << 20
+
+// bounded ends a message that does not end.
+type bounded struct {
+	r    io.Reader
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, fmt.Errorf("a message of more than %d bytes", maxEvent)
+	}
+	n, err := b.r.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
 }
