@@ -37,7 +37,7 @@ func (t *task) beginAgain(now int64) {
 	r.AliveBy, r.TermAt, r.KillAt, r.KillAgainAt = 0, 0, 0, 0
 	r.Again, r.StopKey = false, ""
 	r.Restarts++
-	r.StartBy, r.StartKey = now+int64(t.d.opts.StartTimeout), t.newKey()
+	r.StartBy, r.StartKey = now+int64(t.startTimeout()), t.newKey()
 }
 
 // reload runs the reload command beside the process.

@@ -32,11 +32,14 @@ func TestFaultClockJumps(t *testing.T) {
 			}
 			background := pidFileSpec(t, d, "background", `exec sleep 60`)
 			background.StartGrace = 300 * time.Millisecond
-			began := time.Now()
 			run(t, d, background)
 			awaitState(t, d, "background", running)
-			if took := time.Since(began); took < 300*time.Millisecond {
-				t.Errorf("it is believed to run after %v, the grace is 300ms", took)
+			none := spec(d, "none", "true") // writes no pid file
+			none.PidFile, none.StartGrace = "app.pid", 1300*time.Millisecond
+			began := time.Now()
+			run(t, d, none)
+			if st := awaitState(t, d, "none", ended); !strings.Contains(st.Failure, "there is no such file") || time.Since(began) < none.StartGrace {
+				t.Errorf("%q after %v, the grace is %v", st.Failure, time.Since(began), none.StartGrace)
 			}
 			hangs := spec(d, "hangs", "sleep 60")
 			hangs.PidFile = "app.pid"

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,9 +17,11 @@ import (
 	"tandem/processdaemon/protocol"
 )
 
-// A process that puts itself into the background is found by its pid file. Once
-// the grace period is over it is known by its identity: the file is not looked at
-// again, and neither its name nor that of its program matters any more.
+// A process that puts itself into the background is found by its pid file. It runs as
+// soon as the file has named it for a moment; until the grace period is over, the file
+// may be replaced by one that names another process of the task. From then on the process
+// is known by its identity: the file is not looked at again, and neither its name nor
+// that of its program matters any more.
 
 // errPidFileEmpty says that a pid file has nothing in it (yet).
 var errPidFileEmpty = errors.New("it is empty")
@@ -158,94 +159,4 @@ func (t *task) findMain() (*procid.Process, error) {
 		return nil, err
 	}
 	return p, nil
-}
-
-// readPidFile takes up the main process as soon as the pid file names it, so
-// that its early end is noticed when it happens. Until the grace period is over, a
-// file that is replaced by one that names another process of the task is followed.
-func (t *task) readPidFile() {
-	r := t.rec
-	if t.watching {
-		if word, _, err := pidFileText(r.Spec.PidFile); err != nil || word == strconv.Itoa(r.Main.Pid) {
-			return
-		}
-	}
-	p, err := t.findMain()
-	if err != nil {
-		return
-	}
-	id := p.Identity()
-	p.Close()
-	if t.watching {
-		t.log.Info("the pid file names another process", "pid", id.Pid, "was", r.Main.Pid)
-		t.unwatchMain()
-	}
-	t.early = nil
-	r.Main, r.MainKey = id, fmt.Sprintf("%s.m%d-%d", r.StartKey, id.Pid, id.StartTime)
-	t.group.Lead(id)
-	if err := t.d.parent.claim(t.ctx, r.MainKey, id); err != nil {
-		t.log.Error("the keeper does not know the main process; its exit code may be unknown", "err", err)
-	}
-	t.watchMain()
-	if err := t.save(); err != nil {
-		t.log.Error("the record cannot be written", "err", err)
-	}
-	if r.Spec.StartGrace <= 0 {
-		t.happen(message{ev: evAlive})
-	}
-}
-
-// mayBeReplaced keeps the end of a process that the pid file named for later, while
-// others of the task run: a launcher writes its own pid, and its successor writes
-// another one. It tells whether it did.
-func (t *task) mayBeReplaced(m message) bool {
-	if t.rec.State != settling || m.who != t.rec.Main {
-		return false
-	}
-	if empty, err := t.group.Empty(); empty || err != nil {
-		return false
-	}
-	t.unwatchMain()
-	t.early = &m
-	t.readPidFile()
-	return true
-}
-
-// endedEarly tells the end that mayBeReplaced kept, if there is one: nothing has
-// taken the place of that process.
-func (t *task) endedEarly() bool {
-	m := t.early
-	if m == nil || t.watching {
-		return false
-	}
-	t.early = nil
-	t.rec.Main = m.who
-	t.happen(*m)
-	return true
-}
-
-// checkPidFile decides at the end of the grace period.
-func (t *task) checkPidFile() {
-	t.readPidFile()
-	if t.rec.State != settling {
-		return
-	}
-	if t.watching {
-		t.happen(message{ev: evAlive})
-		return
-	}
-	if t.endedEarly() {
-		return
-	}
-	_, err := t.findMain()
-	if err == nil {
-		err = errors.New("its process came too late")
-	}
-	how := "succeeded"
-	if t.rec.CommandUnseen {
-		how = "ended while the process daemon was restarted, nobody knows how"
-	}
-	t.happen(message{ev: evNotAlive, failure: fmt.Sprintf(
-		"process %q: pidFile %s: %v (%v after startCmd %q %s); let the start command write the pid of the process, raise startGracePeriod, or leave pidFile out if it stays in the foreground%s",
-		t.rec.Spec.Name, t.rec.Spec.PidFile, err, max(t.rec.Spec.StartGrace, leastSettle).Round(time.Millisecond), t.rec.Spec.StartCmd, how, t.lastWords())})
 }

@@ -154,14 +154,48 @@ func TestStopDuringStart(t *testing.T) {
 	}
 }
 
+// TestStartTimeout: a start command that hangs is ended with all that it forked, in the
+// task's own time or else the daemon's, and its last words are told.
 func TestStartTimeout(t *testing.T) {
 	t.Parallel()
-	d := newDaemon(t, func(o *Options) { o.StartTimeout = 100 * time.Millisecond })
-	s := spec(d, "a", "sleep 60")
-	s.PidFile = "app.pid"
+	for name, c := range map[string]struct{ daemons, own time.Duration }{
+		"daemon": {100 * time.Millisecond, 0}, "longer": {time.Millisecond, 100 * time.Millisecond}, "shorter": {time.Hour, 100 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDaemon(t, func(o *Options) { o.StartTimeout = c.daemons })
+			s := spec(d, "a", "echo waiting for the disk; setsid sleep 60 & sleep 60")
+			s.PidFile, s.StartTimeout, s.StartGrace = "app.pid", c.own, time.Hour
+			began := time.Now()
+			run(t, d, s)
+			st := awaitState(t, d, "a", ended)
+			if took := time.Since(began); took < 100*time.Millisecond {
+				t.Errorf("it was ended after %v", took)
+			}
+			for _, want := range []string{`startCmd "echo waiting`, "did not end within 100ms (startTimeout)", "its last words: waiting for the disk"} {
+				if !strings.Contains(st.Failure, want) {
+					t.Errorf("%q, want %q", st.Failure, want)
+				}
+			}
+			if left := processesIn(s.WorkPath); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+			if st.Phase != protocol.PhaseFailed {
+				t.Errorf("phase %s", st.Phase)
+			}
+		})
+	}
+}
+
+// TestStartTimeoutIsNotForTheForeground: a process that is its own start command has
+// started as soon as it exists.
+func TestStartTimeoutIsNotForTheForeground(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, func(o *Options) { o.StartTimeout = time.Minute })
+	s := spec(d, "a", "sleep 0.3")
+	s.StartTimeout = time.Nanosecond
 	run(t, d, s)
-	st := awaitState(t, d, "a", ended)
-	if !strings.Contains(st.Failure, "did not end within 100ms") {
-		t.Errorf("%q", st.Failure)
+	if st := awaitState(t, d, "a", ended); st.Phase != protocol.PhaseStopped {
+		t.Errorf("%+v", st)
 	}
 }

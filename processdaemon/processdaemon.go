@@ -55,7 +55,8 @@ type Options struct {
 	Keeper string
 	// DefaultUser is the account of tasks that name none; empty is the daemon's own.
 	DefaultUser string
-	// StartTimeout bounds a start command with a pid file; 0 is five minutes.
+	// StartTimeout bounds a start command with a pid file whose task says nothing of it;
+	// 0 is five minutes.
 	StartTimeout time.Duration
 	// PrepareTimeout bounds the preparation of a task, fetching and unpacking; 0 is an hour.
 	PrepareTimeout time.Duration
@@ -429,8 +430,8 @@ func validate(s *protocol.Spec) error {
 	if _, _, err := cmdline.Split(s.StartCmd); err != nil {
 		add("startCmd %q: %v", s.StartCmd, err)
 	}
-	if s.StartGrace < 0 {
-		add("startGracePeriod %v: must not be negative", s.StartGrace)
+	if s.StartGrace < 0 || s.StartTimeout < 0 {
+		add("startGracePeriod %v, startTimeout %v: must not be negative", s.StartGrace, s.StartTimeout)
 	}
 	checkAttrs(s, add)
 	for i, e := range s.Env {

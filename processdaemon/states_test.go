@@ -52,8 +52,8 @@ func TestStopInEveryState(t *testing.T) {
 		ready:    func(id string) protocol.Spec { return spec(d, id, "true") },
 		starting: func(id string) protocol.Spec { s := spec(d, id, "exec sleep 60"); s.PidFile = "app.pid"; return s },
 		settling: func(id string) protocol.Spec {
-			s := pidFileSpec(t, d, id, "exec sleep 60")
-			s.StartGrace = time.Hour
+			s := spec(d, id, `sh -c 'exec sleep 60' & exit 0`) // and no pid file
+			s.PidFile, s.StartGrace = "app.pid", time.Hour
 			return s
 		},
 		running:     func(id string) protocol.Spec { return spec(d, id, "sleep 60") },

@@ -131,6 +131,7 @@ var table = map[protocol.State]map[event]cell{
 		evDelete:        refuse(refuseRunning),
 	},
 	running: {
+		evDeadline:      to(running, actCheckPidFile),
 		evMainExited:    to(killing, actKillAll),
 		evStopByCommand: to(stopping, actStopCommand),
 		evStop:          to(terminating, actTermMain),
@@ -196,11 +197,13 @@ func lookup(s protocol.State, e event) cell {
 }
 
 // deadlineOf names the recorded deadline that holds in a state. Those that are not here
-// wait for their owner, whose lease is their end.
+// wait for their owner, whose lease is their end, and so does running once the grace
+// of a start with a pid file is over.
 var deadlineOf = map[protocol.State]string{
 	preparing:   "prepareBy",
 	starting:    "startBy",
 	settling:    "aliveBy",
+	running:     "aliveBy",
 	stopping:    "termAt",
 	terminating: "killAt",
 	draining:    "killAt",

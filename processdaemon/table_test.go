@@ -19,7 +19,7 @@ var ignoredCells = map[protocol.State][]event{
 	// The main process is watched once it is running.
 	starting: {evPrepared, evPrepareFailed, evStart, evAlive, evNotAlive, evMainExited, evStopCmdOK, evStopCmdFailed, evEmpty, evEmptyAgain},
 	settling: {evPrepared, evPrepareFailed, evStart, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evStopCmdOK, evStopCmdFailed, evEmpty, evEmptyAgain},
-	running:  {evPrepared, evPrepareFailed, evStart, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive, evStopCmdOK, evStopCmdFailed, evDeadline, evEmpty, evEmptyAgain},
+	running:  {evPrepared, evPrepareFailed, evStart, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive, evStopCmdOK, evStopCmdFailed, evEmpty, evEmptyAgain},
 	// On the way down, what the start and stop commands say comes too late.
 	stopping:    {evPrepared, evPrepareFailed, evStart, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive},
 	terminating: {evPrepared, evPrepareFailed, evStart, evMainSpawned, evCommandSpawned, evSpawnFailed, evCommandOK, evCommandFailed, evAlive, evNotAlive, evStopCmdOK, evStopCmdFailed},
@@ -121,7 +121,8 @@ func TestStopIsLegalInEveryState(t *testing.T) {
 		}
 	}
 	for _, s := range states {
-		waitsForOwner := s == ready || s == running || s == ended || s == deleted
+		// So does running, once the grace of a start with a pid file is over.
+		waitsForOwner := s == ready || s == ended || s == deleted
 		if waitsForOwner == (deadlineOf[s] != "") {
 			t.Errorf("%s: deadline %q", s, deadlineOf[s])
 		}

@@ -39,8 +39,9 @@ type task struct {
 	// Only the loop touches these.
 	rec           *record
 	main          *procid.Process
-	watching      bool     // the end of the main process will be told
-	early         *message // the end of a process that the pid file named, until another one may take its place
+	watching      bool      // the end of the main process will be told
+	early         *message  // the end of a process that the pid file named, until another one may take its place
+	named         time.Time // since when it has named the main process
 	cancelPrepare context.CancelFunc
 	prepareDone   chan struct{} // closed when no preparation works on the disk any more
 	fetching      bool          // a preparation has something to fetch
@@ -80,6 +81,11 @@ const (
 	pollFirst = time.Millisecond
 	pollMost  = 25 * time.Millisecond
 	killAgain = time.Second
+	// pollTrial is the pause between two looks at the pid file of a process that runs.
+	pollTrial = 250 * time.Millisecond
+	// steady is for how long a pid file must have named the same live process, unless its
+	// grace is shorter: what ends at once has never run.
+	steady = 100 * time.Millisecond
 	// leastSettle is how long a pid file may be missing when no grace was asked for.
 	leastSettle = time.Second
 )
@@ -267,7 +273,7 @@ func (t *task) note(from, next protocol.State, m message) bool {
 	r, now := t.rec, bootNow()
 	switch m.ev {
 	case evStart:
-		r.StartBy = now + int64(t.d.opts.StartTimeout)
+		r.StartBy = now + int64(t.startTimeout())
 		r.StartKey = t.newKey()
 	case evPrepared:
 		r.Spec.URIs, _ = seal(r.Spec.URIs, nil)
@@ -283,6 +289,9 @@ func (t *task) note(from, next protocol.State, m message) bool {
 		r.AliveBy = now + int64(max(r.Spec.StartGrace, leastSettle))
 	case evAlive, evMainSpawned:
 		r.Pid = r.Main.Pid
+		if m.ev == evAlive && (r.Spec.StartGrace <= 0 || now >= r.AliveBy) {
+			r.AliveBy = 0
+		}
 		if r.StartedAt.IsZero() {
 			r.StartedAt = t.d.now()
 		}
@@ -292,18 +301,19 @@ func (t *task) note(from, next protocol.State, m message) bool {
 		}
 		exit := m.exit
 		r.Exit, r.FinishedAt = &exit, later(r.StartedAt, t.d.now())
-		if from == settling {
+		if from == settling || from == running && r.AliveBy != 0 {
 			r.Failure = fmt.Sprintf("process %q: it ended within startGracePeriod (%v): %s", r.Spec.Name, r.Spec.StartGrace, describeExit(exit))
 		}
 	case evStop, evStopByCommand, evKill:
+		t.keepEarlyEnd()
 		t.noteStop(m, now)
 	case evDeadline:
 		if from == preparing {
 			r.Failure = fmt.Sprintf("process %q: what its uris name was not fetched and unpacked within %v; look at their server, or raise --prepare-timeout of tandem-processd", r.Spec.Name, t.d.opts.PrepareTimeout)
 		}
 		if from == starting {
-			r.Failure = fmt.Sprintf("process %q: startCmd %q did not end within %v; a start command with a pidFile must put the process into the background and exit, without pidFile it stays in the foreground",
-				r.Spec.Name, r.Spec.StartCmd, t.d.opts.StartTimeout)
+			r.Failure = fmt.Sprintf("process %q: startCmd %q did not end within %v (startTimeout) and is killed; with a pidFile it must put the process into the background and exit, without pidFile it stays in the foreground%s",
+				r.Spec.Name, r.Spec.StartCmd, t.startTimeout(), t.lastWords())
 		}
 	case evEmptyAgain:
 		t.beginAgain(now)
@@ -383,7 +393,7 @@ func (t *task) enter() {
 		t.deadline.Reset(time.Duration(max(0, at-bootNow())))
 	}
 	t.poll.Stop()
-	if pollsEmpty[t.rec.State] || t.rec.State == settling {
+	if pollsEmpty[t.rec.State] || t.awaitsPidFile() {
 		t.pollEvery = pollFirst
 		t.poll.Reset(t.pollEvery)
 	}
@@ -391,12 +401,14 @@ func (t *task) enter() {
 
 // look is what the poll timer does: is the task empty, is there a pid file?
 func (t *task) look() {
-	t.pollEvery = min(2*t.pollEvery, pollMost)
+	most := pollMost
+	if t.rec.State == running {
+		most = pollTrial
+	}
+	t.pollEvery = min(2*t.pollEvery, most)
 	t.poll.Reset(t.pollEvery)
-	if t.rec.State == settling {
-		if t.readPidFile(); t.early != nil && t.empty() {
-			t.endedEarly()
-		}
+	if t.awaitsPidFile() {
+		t.followPidFile()
 		return
 	}
 	if pollsEmpty[t.rec.State] && t.empty() {

@@ -72,12 +72,14 @@ func (t *task) awaitEnd(key string, p *procid.Process, id procid.Identity, tell 
 	})
 }
 
-// lastWords returns the end of what the task wrote to stderr, for messages.
+// lastWords returns the end of what the task wrote to stderr, otherwise to stdout, for
+// messages.
 func (t *task) lastWords() string {
 	const most = 512
-	text, err := tailOutput(filepath.Join(t.rec.Spec.Sandbox, "stderr"), most)
-	if err != nil || text == "" {
-		return ""
+	for _, name := range []string{"stderr", "stdout"} {
+		if text, err := tailOutput(filepath.Join(t.rec.Spec.Sandbox, name), most); err == nil && text != "" {
+			return "; its last words: " + text
+		}
 	}
-	return "; its last words: " + text
+	return ""
 }

@@ -43,7 +43,7 @@ const (
 	StateReady State = "ready"
 	// StateStarting: the start command was issued and has not come to its end (pid file) or its beginning (foreground).
 	StateStarting State = "starting"
-	// StateSettling: the start command succeeded; the grace period before the first look at the pid file runs.
+	// StateSettling: the start command succeeded; the pid file is awaited.
 	StateSettling State = "settling"
 	// StateRunning: the main process is known and alive.
 	StateRunning State = "running"
@@ -153,8 +153,11 @@ type Spec struct {
 	// its program, of argv[0], or of the script that it runs. Empty is any.
 	ProcName string `json:"procName,omitempty"`
 	StartCmd string `json:"startCmd"`
-	// StartGrace is the time from the success of a start command with a pid
-	// file until the process must be alive.
+	// StartTimeout is how long a start command with a pid file may take; it is ended
+	// then, with what it forked. 0 is the daemon's --start-timeout.
+	StartTimeout time.Duration `json:"startTimeout,omitempty"`
+	// StartGrace is how long the pid file is awaited after the success of the start
+	// command, and followed when it is replaced.
 	StartGrace time.Duration `json:"startGrace,omitempty"`
 	StopCmd    string        `json:"stopCmd,omitempty"`
 	// KillCmd is run in the place of SIGTERM.
