@@ -18,8 +18,11 @@ type Process struct {
 	PidFile  string `json:"pidFile,omitempty"`
 	URIs     []URI  `json:"uris,omitempty"`
 	StartCmd string `json:"startCmd"`
+	// StartTimeout is the number of seconds that a start command with a pid file may
+	// take; see ProcessTask.StartTimeout for its default.
+	StartTimeout int `json:"startTimeout,omitempty"`
 	// StartGracePeriod is the number of seconds from the start command's
-	// success to the first look at the process.
+	// success in which the pid file must come to name the process.
 	StartGracePeriod int    `json:"startGracePeriod"`
 	StopCmd          string `json:"stopCmd,omitempty"`
 	CheckCmd         string `json:"checkCmd,omitempty"`
@@ -38,7 +41,9 @@ type Process struct {
 	// OOMScoreAdj is -1000 (spared) to 1000 (ended first) when memory is short.
 	OOMScoreAdj int `json:"oomScoreAdj,omitempty"`
 	// Ulimits are limits of each process of the task, as ParseUlimit reads them.
-	Ulimits      []string      `json:"ulimits,omitempty"`
+	Ulimits []string `json:"ulimits,omitempty"`
+	// PidsLimit is the most processes and threads; 0 is the agent's default, -1 no limit.
+	PidsLimit    int64         `json:"pidsLimit,omitempty"`
 	Env          []EnvVar      `json:"env,omitempty"`
 	Ports        []Port        `json:"ports,omitempty"`
 	HealthChecks []HealthCheck `json:"healthChecks,omitempty"`
@@ -62,7 +67,10 @@ type URI struct {
 	Mode string `json:"mode,omitempty"`
 }
 
-// DefaultStartGracePeriod is in seconds.
-const DefaultStartGracePeriod = 1
+// DefaultStartGracePeriod is in seconds, and so is DefaultStartTimeout.
+const (
+	DefaultStartGracePeriod = 1
+	DefaultStartTimeout     = 90
+)
 
 func (p *Process) prefill() { p.StartGracePeriod = DefaultStartGracePeriod }

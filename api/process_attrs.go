@@ -32,6 +32,9 @@ func (c *checker) attributes(path string, p *Process) {
 	}
 	within("nice", p.Nice, -20, 19)
 	within("oomScoreAdj", p.OOMScoreAdj, -1000, 1000)
+	if p.PidsLimit < -1 {
+		c.fail(joinPath(path, "pidsLimit"), p.PidsLimit, "must be a number of processes, 0 for the agent's default, or -1 for no limit")
+	}
 	seen := map[string]bool{}
 	for i, text := range p.Ulimits {
 		at := indexPath(joinPath(path, "ulimits"), i)

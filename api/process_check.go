@@ -74,6 +74,10 @@ func (c *checker) process(path string, p *Process, names map[string]bool, groupP
 		}
 	}
 	c.seconds(joinPath(path, "startGracePeriod"), int64(p.StartGracePeriod))
+	c.seconds(joinPath(path, "startTimeout"), int64(p.StartTimeout))
+	if p.StartTimeout > 0 && p.PidFile == "" {
+		c.warn(joinPath(path, "startTimeout"), "has no effect without pidFile: the start command is the process itself")
+	}
 	c.env(joinPath(path, "env"), p.Env, s)
 	c.ports(joinPath(path, "ports"), p.Ports)
 	c.healthChecks(joinPath(path, "healthChecks"), p.HealthChecks, ports, s)

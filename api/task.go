@@ -43,6 +43,7 @@ func (p *Process) Task() *ProcessTask {
 		WorkPath:                p.WorkPath,
 		PidFile:                 p.PidFile,
 		StartCmd:                p.StartCmd,
+		StartTimeoutSeconds:     p.StartTimeout,
 		StartGracePeriodSeconds: p.StartGracePeriod,
 		StopCmd:                 p.StopCmd,
 		CheckCmd:                p.CheckCmd,
@@ -50,7 +51,7 @@ func (p *Process) Task() *ProcessTask {
 		ReloadCmd:               p.ReloadCmd,
 		KillCmd:                 p.KillCmd,
 	}
-	t.LogPath = p.LogPath
+	t.LogPath, t.PidsLimit = p.LogPath, p.PidsLimit
 	t.NewPrivileges, t.Umask, t.Nice, t.OOMScoreAdj, t.Ulimits = p.NewPrivileges, p.Umask, p.Nice, p.OOMScoreAdj, p.Ulimits
 	for _, u := range p.URIs {
 		t.URIs = append(t.URIs, ProcessURI{Value: u.Value, User: u.User, Password: u.Pwd, OutputDir: u.OutputDir, PullPolicy: u.PullPolicy, Mode: u.Mode})

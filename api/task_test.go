@@ -3,6 +3,7 @@ package api
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -41,5 +42,25 @@ func TestTaskParts(t *testing.T) {
 	}
 	if diff := cmp.Diff(wantProcess, p.Task()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestStartTimeoutOfAProcess: what it says, otherwise 90 s or a longer grace period; none in
+// the foreground.
+func TestStartTimeoutOfAProcess(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		p    Process
+		want time.Duration
+	}{
+		{Process{PidFile: "p"}, 90 * time.Second},
+		{Process{PidFile: "p", StartGracePeriod: 30}, 90 * time.Second},
+		{Process{PidFile: "p", StartGracePeriod: 300}, 300 * time.Second},
+		{Process{PidFile: "p", StartGracePeriod: 300, StartTimeout: 7}, 7 * time.Second},
+		{Process{StartTimeout: 7, StartGracePeriod: 300}, 0},
+	} {
+		if got := c.p.Task().StartTimeout(); got != c.want {
+			t.Errorf("%+v: %v, want %v", c.p, got, c.want)
+		}
 	}
 }

@@ -119,6 +119,7 @@ type ProcessTask struct {
 	PidFile                 string       `json:"pidFile,omitempty"`
 	URIs                    []ProcessURI `json:"uris,omitempty"`
 	StartCmd                string       `json:"startCmd"`
+	StartTimeoutSeconds     int          `json:"startTimeoutSeconds,omitempty"`
 	StartGracePeriodSeconds int          `json:"startGracePeriodSeconds,omitempty"`
 	StopCmd                 string       `json:"stopCmd,omitempty"`
 	CheckCmd                string       `json:"checkCmd,omitempty"`
@@ -135,6 +136,21 @@ type ProcessTask struct {
 	OOMScoreAdj int    `json:"oomScoreAdj,omitempty"`
 	// Ulimits are name=limit or name=soft:hard; -1 is no limit.
 	Ulimits []string `json:"ulimits,omitempty"`
+	// PidsLimit is the most processes and threads; 0 is the agent's default, -1 no limit.
+	PidsLimit int64 `json:"pidsLimit,omitempty"`
+}
+
+// StartTimeout is how long the start command of a process with a pid file may
+// take: 90 s, or the grace period when that is longer, unless it says otherwise. 0
+// for a process that stays in the foreground, which has started when it exists.
+func (p *ProcessTask) StartTimeout() time.Duration {
+	switch {
+	case p.PidFile == "":
+		return 0
+	case p.StartTimeoutSeconds > 0:
+		return time.Duration(p.StartTimeoutSeconds) * time.Second
+	}
+	return time.Duration(max(DefaultStartTimeout, p.StartGracePeriodSeconds)) * time.Second
 }
 
 // ProcessURI is an archive or file to fetch before the start command runs.

@@ -64,7 +64,7 @@ func (e *Executor) limit(t *task) time.Duration {
 		limit += t.drain() + t.grace()
 	case stateStarting:
 		if t.spec.Process != nil {
-			limit += time.Duration(max(0, t.spec.Process.StartGracePeriodSeconds)) * time.Second
+			limit += t.spec.Process.StartTimeout() + time.Duration(max(0, t.spec.Process.StartGracePeriodSeconds))*time.Second
 		}
 	default:
 	}

@@ -2,20 +2,23 @@ package processdaemon
 
 import (
 	"errors"
+	"os"
+	"strconv"
+	"strings"
 
 	"tandem/internal/cgroup"
 	"tandem/processdaemon/protocol"
 )
 
 // SetLimits gives a running task other limits, without a restart; zero takes one
-// away. They hold for restarts of the task as well.
+// away, but for that of processes, which stays. They hold for restarts of the task as well.
 func (d *Daemon) SetLimits(id string, l protocol.Limits) (protocol.Status, error) {
 	t, err := d.task(id)
 	if err != nil {
 		return protocol.Status{}, err
 	}
-	if l.CPUs < 0 || l.MemMB < 0 || l.CPURequest < 0 || l.CPUs > maxCores || l.CPURequest > maxCores || l.MemMB > maxMemoryMB {
-		return protocol.Status{}, fail(protocol.CodeInvalid, "limits of %g cores, a request of %g cores and %g MiB are no sensible amounts", l.CPUs, l.CPURequest, l.MemMB)
+	if l.CPUs < 0 || l.MemMB < 0 || l.CPURequest < 0 || l.CPUs > maxCores || l.CPURequest > maxCores || l.MemMB > maxMemoryMB || l.Pids < protocol.PidsNone {
+		return protocol.Status{}, fail(protocol.CodeInvalid, "limits of %g cores, a request of %g cores, %g MiB and %d processes are no sensible amounts", l.CPUs, l.CPURequest, l.MemMB, l.Pids)
 	}
 	return t.ask(message{limits: &l})
 }
@@ -33,20 +36,49 @@ func (t *task) setLimits(l protocol.Limits) error {
 	if r.State != running {
 		return fail(protocol.CodeConflict, "task %q is %s: only a running one gets other limits", r.Spec.ID, r.State)
 	}
-	before := r.Spec.Limits
+	before, unasked := r.Spec.Limits, r.PidsUnasked
+	undo := groupLimits(&before)
+	if undo.Pids == 0 {
+		undo.Pids = protocol.PidsNone
+	}
+	if l.Pids == 0 {
+		l.Pids = before.Pids
+	} else {
+		r.PidsUnasked = false
+	}
 	if err := t.group.Update(groupLimits(&l)); err != nil {
-		err = errors.Join(err, t.group.Update(groupLimits(&before)))
+		r.PidsUnasked = unasked
+		err = errors.Join(err, t.group.Update(undo))
 		return fail(protocol.CodeConflict, "task %q keeps its limits: %v", r.Spec.ID, err)
 	}
 	r.Spec.Limits = l
 	if err := t.save(); err != nil {
-		r.Spec.Limits = before
-		err = errors.Join(err, t.group.Update(groupLimits(&before)))
+		r.Spec.Limits, r.PidsUnasked = before, unasked
+		err = errors.Join(err, t.group.Update(undo))
 		return fail(protocol.CodeInternal, "task %q keeps its limits: %v; free disk space or mend the data directory", r.Spec.ID, err)
 	}
 	return nil
 }
 
 func groupLimits(l *protocol.Limits) cgroup.Limits {
-	return cgroup.Limits{CPUs: l.CPUs, CPURequest: l.CPURequest, MemoryBytes: int64(l.MemMB * (1 << 20))}
+	return cgroup.Limits{CPUs: l.CPUs, CPURequest: l.CPURequest, MemoryBytes: int64(l.MemMB * (1 << 20)), Pids: l.Pids}
+}
+
+// DefaultPids is what a daemon of an agent should have as Options.DefaultPids: 15 % of
+// the processes that the machine can have, as systemd's DefaultTasksMax, so that a task which
+// forks without end leaves room for all others. 0 where that cannot be read.
+func DefaultPids() int64 {
+	const share, hundred = 15, 100
+	least := int64(0)
+	for _, path := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
+		b, err := os.ReadFile(path)
+		n, numErr := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+		if err != nil || numErr != nil {
+			continue
+		}
+		if least == 0 || n < least {
+			least = n
+		}
+	}
+	return least * share / hundred
 }

@@ -58,6 +58,9 @@ type Options struct {
 	// StartTimeout bounds a start command with a pid file whose task says nothing of it;
 	// 0 is five minutes.
 	StartTimeout time.Duration
+	// DefaultPids is the most processes and threads of tasks that say nothing of it; 0 is
+	// no limit.
+	DefaultPids int64
 	// PrepareTimeout bounds the preparation of a task, fetching and unpacking; 0 is an hour.
 	PrepareTimeout time.Duration
 	// ReapInterval is the pause between two looks for dead owners; 0 is 500 ms.
@@ -348,9 +351,13 @@ func (d *Daemon) Create(spec protocol.Spec) (protocol.Status, error) {
 		// Not part of the hash: the same request must stay the same under another default.
 		spec.User = d.opts.DefaultUser
 	}
+	unasked := spec.Limits.Pids == 0
+	if unasked {
+		spec.Limits.Pids = d.opts.DefaultPids // as above
+	}
 	r := &record{
 		Format: recordFormat, Spec: spec, Hash: hash, State: preparing, Version: 1, BootID: d.boot, Created: d.now(),
-		PrepareBy: bootNow() + int64(d.opts.PrepareTimeout),
+		PrepareBy: bootNow() + int64(d.opts.PrepareTimeout), PidsUnasked: unasked,
 	}
 	if _, err := lookupAccount(spec.User); err == nil && len(spec.URIs) == 0 {
 		// Nothing to prepare, so a record less to write.
@@ -434,6 +441,9 @@ func validate(s *protocol.Spec) error {
 		add("startGracePeriod %v, startTimeout %v: must not be negative", s.StartGrace, s.StartTimeout)
 	}
 	checkAttrs(s, add)
+	if s.Limits.Pids < protocol.PidsNone {
+		add("limits.pids %d: want a number of processes, 0 for the default, or %d for no limit", s.Limits.Pids, protocol.PidsNone)
+	}
 	for i, e := range s.Env {
 		if name, _, ok := strings.Cut(e, "="); !ok || name == "" || strings.IndexByte(e, 0) >= 0 {
 			add("env[%d]: want NAME=value without zero bytes", i)

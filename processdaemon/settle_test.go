@@ -124,7 +124,10 @@ func TestFaultLauncherWithoutSuccessor(t *testing.T) {
 		t.Errorf("%+v %+v", st, st.Exit)
 	}
 	// The record says when the grace is over.
-	eventually(t, "the grace is over", func() bool { r, err := readRecord(d.store.path("goes-on")); return err == nil && bootNow() > r.AliveBy+int64(time.Second) })
+	eventually(t, "the grace is over", func() bool {
+		r, err := readRecord(d.store.path("goes-on"))
+		return err == nil && bootNow() > r.AliveBy+int64(time.Second)
+	})
 	write(t, filepath.Join(goesOn.WorkPath, "go"), "", 0o644)
 	eventually(t, "the file names another", func() bool {
 		return strings.TrimSpace(read(t, filepath.Join(goesOn.WorkPath, "app.pid"))) != strconv.Itoa(pid)

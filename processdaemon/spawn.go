@@ -59,7 +59,9 @@ func (t *task) run(line, what, key string) (keeper.Entry, error) {
 	defer s.Stderr.Close()
 	t.d.rotator.add(spec.Sandbox)
 	t.d.rotator.addPlace(spec.Sandbox, spec.LogPath, as)
-	if t.rec.Notes, err = t.group.Create(groupLimits(&spec.Limits)); err != nil {
+	limits := groupLimits(&spec.Limits)
+	limits.PidsIfPossible = t.rec.PidsUnasked
+	if t.rec.Notes, err = t.group.Create(limits); err != nil {
 		return keeper.Entry{}, err
 	}
 	if s.Cgroup, err = t.group.OpenForClone(); err != nil {

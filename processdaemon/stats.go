@@ -15,5 +15,5 @@ func (d *Daemon) Stats(id string) (protocol.Stats, error) {
 	if err != nil {
 		return protocol.Stats{}, fail(protocol.CodeInternal, "task %q: %v", id, err)
 	}
-	return protocol.Stats{ID: id, State: s.State, CPUSeconds: u.CPU.Seconds(), MemoryBytes: u.MemoryBytes, Processes: u.Processes}, nil
+	return protocol.Stats{ID: id, State: s.State, CPUSeconds: u.CPU.Seconds(), MemoryBytes: u.MemoryBytes, Processes: u.Processes, ForksRefused: u.ForksRefused}, nil
 }

@@ -65,6 +65,9 @@ type record struct {
 	Exit       *protocol.Exit `json:"exit,omitempty"`
 	Failure    string         `json:"failure,omitempty"`
 	Notes      []string       `json:"notes,omitempty"`
+	// PidsUnasked says that the limit of processes is the daemon's default: where it cannot
+	// be had, nobody misses it.
+	PidsUnasked bool `json:"pidsUnasked,omitempty"`
 	// Files are those put in place, to be removed at the end; secrets are among them.
 	Files []string `json:"files,omitempty"`
 

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +19,7 @@ func (a *asker) limits() *cobra.Command {
 		Use: "limits ID", Short: "Change what a running task may use, without a restart", Args: ids(1, 1),
 		Long: `Changes what a running task may use, without a restart. What is not named stays as it is; 0 takes a limit
 away. The change holds for restarts of the task, too.`,
-		Example:           "  tandem-processd limits ID --cpus 0.5 --memory 256",
+		Example:           "  tandem-processd limits ID --cpus 0.5 --memory 256\n  tandem-processd limits ID --pids 500",
 		ValidArgsFunction: a.completeIDs(false),
 	}, func(cmd *cobra.Command, d *client.Client, args []string) error {
 		ctx := cmd.Context()
@@ -30,7 +29,7 @@ away. The change holds for restarts of the task, too.`,
 		}
 		now, changed := s.Limits, false
 		for name, set := range map[string]func(){
-			"cpus": func() { now.CPUs = l.CPUs }, "memory": func() { now.MemMB = l.MemMB }, "cpu-request": func() { now.CPURequest = l.CPURequest },
+			"cpus": func() { now.CPUs = l.CPUs }, "memory": func() { now.MemMB = l.MemMB }, "cpu-request": func() { now.CPURequest = l.CPURequest }, "pids": func() { now.Pids = l.Pids },
 		} {
 			if cmd.Flags().Changed(name) {
 				set()
@@ -38,7 +37,7 @@ away. The change holds for restarts of the task, too.`,
 			}
 		}
 		if !changed {
-			return usageError{errors.New("name a limit: " + strings.TrimSpace(cmd.Example))}
+			return usageError{errors.New("name a limit: " + "tandem-processd limits ID --cpus 0.5")}
 		}
 		if err := d.SetLimits(ctx, args[0], now); err != nil {
 			return err
@@ -56,6 +55,7 @@ away. The change holds for restarts of the task, too.`,
 	f.Float64Var(&l.CPUs, "cpus", 0, "`cores` that it may use at most")
 	f.Float64Var(&l.MemMB, "memory", 0, "`MiB` of memory that it may use at most")
 	f.Float64Var(&l.CPURequest, "cpu-request", 0, "`cores` that it gets when others want them, too")
+	f.Int64Var(&l.Pids, "pids", 0, "processes and threads that it may have at most; -1 for any number")
 	a.outputFlag(c)
 	return c
 }

@@ -105,6 +105,7 @@ func limitsText(l protocol.Limits) string {
 	add(l.CPUs > 0, "%g cores", l.CPUs)
 	add(l.CPURequest > 0, "%g cores when others want them, too", l.CPURequest)
 	add(l.MemMB > 0, "%g MiB", l.MemMB)
+	add(l.Pids > 0, "%d processes", l.Pids)
 	return strings.Join(out, ", ")
 }
 
@@ -176,9 +177,10 @@ func (a *asker) stats() *cobra.Command {
 		for _, s := range all {
 			rows = append(rows, []string{
 				s.ID, string(s.State), fmt.Sprintf("%.2fs", s.CPUSeconds), fmt.Sprintf("%.1f", float64(s.MemoryBytes)/(1<<20)), strconv.Itoa(s.Processes),
+				strconv.FormatInt(s.ForksRefused, 10),
 			})
 		}
-		return a.rows("ID STATE CPU MEMORY-MIB PROCESSES", rows)
+		return a.rows("ID STATE CPU MEMORY-MIB PROCESSES FORKS-REFUSED", rows)
 	})
 	a.outputFlag(c)
 	return c

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"tandem/internal/unixhttp"
+	"tandem/processdaemon"
 	"tandem/processdaemon/client"
 )
 
@@ -23,6 +24,7 @@ type options struct {
 	killGrace, startTimeout, prepareTimeout                    time.Duration
 	logLevel                                                   string
 	outputMB, outputFiles                                      int
+	defaultPids                                                int64
 
 	level slog.Level
 	// from tells where each value comes from, by flag.
@@ -47,8 +49,9 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.workspace, "workspace", "", "directory of work_dir and run_dir, which ${work_base_dir} and ${run_base_dir} name (default <data-dir>/workspace)")
 	f.StringVar(&o.group, "group", "", "group whose members may use the socket, besides root and the daemon's user: who may, can become root (default tandem, where there is that group)")
 	f.StringVar(&o.defaultUser, "default-user", ownDefaultUser(), "account that processes run as which name none")
+	f.Int64Var(&o.defaultPids, "default-pids-limit", processdaemon.DefaultPids(), "processes and threads that a task may have which says nothing of it; 0 is no limit. The default is 15 % of what the machine can have")
 	f.StringVar(&o.dockerHost, "docker-host", "", "the Docker Engine from which containers of dead executors are removed, as unix:///path (DOCKER_HOST)")
-	f.DurationVar(&o.startTimeout, "start-timeout", 5*time.Minute, "time that a start command with a pid file may take")
+	f.DurationVar(&o.startTimeout, "start-timeout", 5*time.Minute, "time that a start command with a pid file may take whose task says nothing of it")
 	f.DurationVar(&o.prepareTimeout, "prepare-timeout", time.Hour, "time that fetching and unpacking for a task may take")
 	f.BoolVar(&o.killOnExit, "kill-on-exit", false, "stop all processes before ending")
 	f.DurationVar(&o.killGrace, "kill-grace", 3*time.Second, "with --kill-on-exit: time from SIGTERM to SIGKILL")
@@ -103,6 +106,9 @@ func (o *options) check() error {
 	}
 	if o.killGrace < 0 || o.startTimeout <= 0 || o.prepareTimeout <= 0 {
 		errs = append(errs, errors.New("--kill-grace: want 0s or more; --start-timeout, --prepare-timeout: want more than 0s"))
+	}
+	if o.defaultPids < 0 {
+		errs = append(errs, errors.New("--default-pids-limit: want a number of processes, or 0 for no limit"))
 	}
 	if o.dataDir == "" {
 		errs = append(errs, errors.New("--data-dir: want a directory"))

@@ -24,6 +24,8 @@ func TestReferenceIsUpToDate(t *testing.T) {
 	root := command(io.Discard, io.Discard)
 	// It depends on who runs the test.
 	root.PersistentFlags().Lookup("default-user").DefValue = "nobody"
+	// And this on the machine.
+	root.PersistentFlags().Lookup("default-pids-limit").DefValue = "0"
 	want := cli.Reference(root, remake)
 	if *update {
 		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {

@@ -72,7 +72,7 @@ func (s *server) once(ctx context.Context, l *unixhttp.Listener) (*os.File, erro
 	o := s.o
 	d, err := processdaemon.New(processdaemon.Options{
 		DataDir: o.dataDir, Workspace: o.workspace, Version: version.String(), Log: s.log, OwnProgram: true,
-		DefaultUser: o.defaultUser, StartTimeout: o.startTimeout, PrepareTimeout: o.prepareTimeout,
+		DefaultUser: o.defaultUser, DefaultPids: o.defaultPids, StartTimeout: o.startTimeout, PrepareTimeout: o.prepareTimeout,
 		LogSize: int64(o.outputMB) << 20, LogFiles: o.outputFiles,
 		Cleaners: map[string]processdaemon.Cleaner{container.Kind: container.NewCleaner(o.dockerHost)},
 	})

@@ -140,7 +140,8 @@ func (r *Runtime) Restart(ctx context.Context, taskID string, grace time.Duratio
 	return executor.Started{Pid: st.Pid, At: st.StartedAt}, err
 }
 
-// limitsOf is what the daemon sets of a task's amounts.
+// limitsOf is what the daemon sets of a task's amounts. It leaves the limit of
+// processes as it is.
 func limitsOf(requests, limits api.TaskResources) protocol.Limits {
 	return protocol.Limits{CPUs: limits.CPUs, MemMB: limits.MemMB, CPURequest: requests.CPUs}
 }

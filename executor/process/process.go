@@ -166,8 +166,8 @@ func (r *Runtime) Create(ctx context.Context, t *executor.Task) error {
 // settleStep is how long one request for a start waits for the start to be settled.
 const settleStep = 20 * time.Second
 
-// Start starts a created process. With a pid file it returns after the start
-// command has succeeded and the grace period has passed with the process alive.
+// Start starts a created process. With a pid file it returns once the start
+// command has succeeded and the file names a live process of the task.
 func (r *Runtime) Start(ctx context.Context, taskID string) (executor.Started, error) {
 	var st protocol.Status
 	err := r.patiently(ctx, func() (err error) {

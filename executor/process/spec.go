@@ -17,10 +17,11 @@ func specOf(t *executor.Task, digests []string) *protocol.Spec {
 		WorkPath: p.WorkPath, PidFile: p.PidFile, ProcName: p.ProcName, StartCmd: p.StartCmd, StopCmd: p.StopCmd,
 		KillCmd: p.KillCmd, ReloadCmd: p.ReloadCmd,
 		LogPath: p.LogPath, NewPrivileges: p.NewPrivileges, Umask: p.Umask, Nice: p.Nice, OOMScoreAdj: p.OOMScoreAdj,
-		StartGrace: time.Duration(p.StartGracePeriodSeconds) * time.Second,
-		Env:        t.Env, Sandbox: t.Sandbox, URIs: urisOf(p),
+		StartTimeout: p.StartTimeout(), StartGrace: time.Duration(p.StartGracePeriodSeconds) * time.Second,
+		Env: t.Env, Sandbox: t.Sandbox, URIs: urisOf(p),
 		Limits: limitsOf(t.Spec.Requests, t.Spec.Limits),
 	}
+	s.Limits.Pids = p.PidsLimit
 	for _, text := range p.Ulimits {
 		// One that makes no sense is refused by the daemon, with its name.
 		u, err := api.ParseUlimit(text)

@@ -26,7 +26,11 @@ type Limits struct {
 	// there is; nobody is held back by it.
 	CPURequest  float64
 	MemoryBytes int64
-	Pids        int64
+	// Pids is the most processes and threads. For Update 0 leaves it as it is, and a
+	// negative number takes it away.
+	Pids int64
+	// PidsIfPossible has nobody told that Pids is not enforced.
+	PidsIfPossible bool
 }
 
 // Group is one task's control group.
@@ -112,7 +116,11 @@ func (g *Group) Create(l Limits) (notes []string, err error) {
 	}
 	if l.Pids > 0 {
 		v := strconv.FormatInt(l.Pids, 10)
+		told := len(notes)
 		set("pids", fmt.Sprintf("limit of %d processes", l.Pids), map[string]string{"pids.max": v}, map[string]string{"pids.max": v})
+		if l.PidsIfPossible {
+			notes = notes[:told]
+		}
 	}
 	return notes, nil
 }

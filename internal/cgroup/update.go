@@ -14,14 +14,14 @@ import (
 )
 
 // Update gives a group that has processes other limits; here zero takes a limit
-// away. Pids is not looked at. A limit that cannot be set is an error, and then
+// away, but for Pids. A limit that cannot be set is an error, and then
 // some of the others may be set already: call it again with the old ones. Memory
 // below what is in use is refused, as the kernel would kill for it.
 func (g *Group) Update(l Limits) error {
 	if err := failpoint.Inject("cgroup/update"); err != nil {
 		return err
 	}
-	if err := g.updateMemory(l.MemoryBytes); err != nil {
+	if err := errors.Join(g.updatePids(l.Pids), g.updateMemory(l.MemoryBytes)); err != nil {
 		return err
 	}
 	quota, shares := "-1", 1024
@@ -74,6 +74,33 @@ func (g *Group) updateMemory(bytes int64) error {
 		return fmt.Errorf("%d MiB of memory are less than what is in use", bytes>>20)
 	}
 	return err
+}
+
+func (g *Group) updatePids(most int64) error {
+	h := g.tree.limit["pids"]
+	switch {
+	case most == 0:
+		return nil
+	case h == nil && most > 0:
+		return errors.New("no pids controller is available on this agent")
+	case h == nil, most < 0 && !g.exists(h):
+		return nil
+	}
+	value := "max"
+	if most > 0 {
+		value = strconv.FormatInt(most, 10)
+	}
+	if h.v2 {
+		return g.write(h, "pids.max", value)
+	}
+	// The limit comes first: what forks without end can only be moved once it is held back.
+	if err := os.MkdirAll(g.dir(h), 0o755); err != nil {
+		return fmt.Errorf("make cgroup: %w", err)
+	}
+	if err := g.write(h, "pids.max", value); err != nil {
+		return err
+	}
+	return g.enter(h)
 }
 
 // exists tells whether the group has a directory in a hierarchy.

@@ -140,3 +140,53 @@ func readTrim(t *testing.T, path string) string {
 	}
 	return strings.TrimSpace(string(b))
 }
+
+// TestUpdatePids: a group without a limit of processes gets one with all its processes
+// inside, 0 leaves it, and a negative number takes it away.
+func TestUpdatePids(t *testing.T) {
+	for mode, tr := range trees(t) {
+		h := tr.limit["pids"]
+		if h == nil {
+			t.Logf("%s: no pids controller", mode)
+			if err := tr.Group("task").Update(Limits{Pids: 7}); err == nil {
+				t.Errorf("%s: a limit was taken", mode)
+			}
+			continue
+		}
+		t.Run(string(mode), func(t *testing.T) {
+			g := tr.Group("task")
+			if _, err := g.Create(Limits{}); err != nil {
+				t.Fatal(err)
+			}
+			start(t, g, "sleep 600 & sleep 600; true")
+			eventually(t, "all are there", func() bool { pids, err := g.Pids(); return err == nil && len(pids) == 3 })
+			if err := g.Update(Limits{Pids: -1}); err != nil {
+				t.Error(err)
+			}
+			for _, c := range []struct {
+				pids int64
+				want string
+			}{{7, "7"}, {0, "7"}, {9, "9"}, {-1, "max"}} {
+				if err := g.Update(Limits{Pids: c.pids}); err != nil {
+					t.Error(err)
+				}
+				if got := readTrim(t, filepath.Join(g.dir(h), "pids.max")); got != c.want {
+					t.Errorf("%d: pids.max is %s", c.pids, got)
+				}
+				if got := readTrim(t, filepath.Join(g.dir(h), "pids.current")); got != "3" {
+					t.Errorf("%d: %s are inside", c.pids, got)
+				}
+			}
+			if u, err := g.Usage(); err != nil || u.ForksRefused != 0 {
+				t.Errorf("%+v %v", u, err)
+			}
+			if err := g.Kill(); err != nil {
+				t.Error(err)
+			}
+			eventually(t, "all are gone", func() bool { empty, err := g.Empty(); return empty && err == nil })
+			if err := g.Remove(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -16,6 +16,8 @@ type Usage struct {
 	CPU         time.Duration
 	MemoryBytes int64
 	Processes   int
+	// ForksRefused is how often the limit of processes kept one from forking.
+	ForksRefused int64
 }
 
 // Usage reads what the group uses now; a group that does not exist uses nothing.
@@ -25,7 +27,7 @@ func (g *Group) Usage() (Usage, error) {
 	if err != nil {
 		return Usage{}, err
 	}
-	u := Usage{Processes: len(pids)}
+	u := Usage{Processes: len(pids), ForksRefused: g.forksRefused()}
 	cpu, cpuKnown := g.cpu()
 	memory, memoryKnown := g.memory()
 	u.CPU, u.MemoryBytes = cpu, memory
@@ -73,6 +75,21 @@ func (g *Group) memory() (int64, bool) {
 	}
 	n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
 	return n, err == nil
+}
+
+// forksRefused reads pids.events, which v1 has, too.
+func (g *Group) forksRefused() int64 {
+	h := g.tree.limit["pids"]
+	if h == nil {
+		return 0
+	}
+	b, err := os.ReadFile(filepath.Join(g.dir(h), "pids.events"))
+	v, ok := strings.CutPrefix(strings.TrimSpace(string(b)), "max ")
+	if err != nil || !ok {
+		return 0
+	}
+	n, _ := strconv.ParseInt(v, 10, 64) // a number, by the kernel's documentation
+	return n
 }
 
 // userHertz is the unit of times in /proc, the same on every Linux (time(7)).

@@ -131,6 +131,8 @@ type Stats struct {
 	// where none counts it, the resident memory of its processes.
 	MemoryBytes int64 `json:"memoryBytes"`
 	Processes   int   `json:"processes"`
+	// ForksRefused is how often a process could not fork for the limit of processes.
+	ForksRefused int64 `json:"forksRefused,omitempty"`
 }
 
 // Spec is a process task. All variables are expanded.
@@ -209,10 +211,16 @@ type Rlimit struct {
 type Limits struct {
 	CPUs  float64 `json:"cpus,omitempty"`
 	MemMB float64 `json:"memMB,omitempty"`
+	// Pids is the most processes and threads, PidsNone for no limit. 0 is the daemon's
+	// default, and for a task that runs it is what the task has.
+	Pids int64 `json:"pids,omitempty"`
 	// CPURequest is the task's share of the processors when all want more than
 	// there is, in cores. On cgroup v1 it holds for tasks with a CPU limit only.
 	CPURequest float64 `json:"cpuRequest,omitempty"`
 }
+
+// PidsNone is for any number of processes.
+const PidsNone = -1
 
 // URI is something to fetch.
 type URI struct {
@@ -364,7 +372,7 @@ type Status struct {
 	Reload *Reload `json:"reload,omitempty"`
 	// Notes say what was asked for and cannot be had on this agent.
 	Notes []string `json:"notes,omitempty"`
-	// Limits are those that the task has now.
+	// Limits are those that the task has now, with the daemon's default of processes.
 	Limits Limits `json:"limits,omitzero"`
 }
 
