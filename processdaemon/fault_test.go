@@ -34,6 +34,8 @@ const (
 	exposerEnv = "PROCESSD_TEST_OWNER"
 	// startTimeoutEnv bounds start commands in the daemon, as a duration.
 	startTimeoutEnv = "PROCESSD_TEST_START_TIMEOUT"
+	// reapEnv is the daemon's Options.ReapInterval, as a duration.
+	reapEnv = "PROCESSD_TEST_REAP_INTERVAL"
 	// logSizeEnv is the size in bytes at which the daemon rotates output; two pieces are kept.
 	logSizeEnv = "PROCESSD_TEST_LOG_SIZE"
 )
@@ -61,8 +63,12 @@ func childDaemon(dir string) int {
 	defer stop()
 	err := func() error {
 		startTimeout, _ := time.ParseDuration(os.Getenv(startTimeoutEnv)) // most have none
-		logSize, _ := strconv.ParseInt(os.Getenv(logSizeEnv), 10, 64)     // most have none
-		d, err := New(Options{DataDir: filepath.Join(dir, "data"), OwnProgram: true, ReapInterval: 20 * time.Millisecond, StartTimeout: startTimeout, LogSize: logSize, LogFiles: 2})
+		reap, err := time.ParseDuration(os.Getenv(reapEnv))
+		if err != nil {
+			reap = 20 * time.Millisecond
+		}
+		logSize, _ := strconv.ParseInt(os.Getenv(logSizeEnv), 10, 64) // most have none
+		d, err := New(Options{DataDir: filepath.Join(dir, "data"), OwnProgram: true, ReapInterval: reap, StartTimeout: startTimeout, LogSize: logSize, LogFiles: 2})
 		if err != nil {
 			return err
 		}
@@ -495,10 +501,12 @@ func childOwner(dir string) int {
 }
 
 // TestFaultDeadOwnerIsReaped: kill -9 of an executor ends its tasks within a
-// second or so, and nobody else's.
+// second or so, and nobody else's. The daemon learns of it from the kernel: it would not look
+// again by itself while the test runs.
 func TestFaultDeadOwnerIsReaped(t *testing.T) {
 	t.Parallel()
 	p := newProc(t)
+	p.env = []string{reapEnv + "=1h"}
 	p.start("")
 	p.createAndStart(p.spec("other", "sleep 60"))
 	owner := exec.Command(os.Args[0])

@@ -63,7 +63,8 @@ type Options struct {
 	DefaultPids int64
 	// PrepareTimeout bounds the preparation of a task, fetching and unpacking; 0 is an hour.
 	PrepareTimeout time.Duration
-	// ReapInterval is the pause between two looks for dead owners; 0 is 500 ms.
+	// ReapInterval is the pause between two looks at all owners while something happens, or
+	// where the kernel cannot tell of a death; 0 is 500 ms.
 	ReapInterval time.Duration
 	// Cleaners undo abandoned intents of other kinds than "process".
 	Cleaners map[string]Cleaner
@@ -88,6 +89,7 @@ type Daemon struct {
 	kids         children
 	parent       *parent
 	rotator      *rotator
+	reaper       *reaper
 	feed         feed
 	deletionTime time.Duration
 	clock        func() time.Time
@@ -136,6 +138,7 @@ func New(opts Options) (*Daemon, error) {
 	if d.boot, err = procid.BootID(); err != nil {
 		return nil, err
 	}
+	d.reaper = newReaper(d)
 	d.store = &store{dir: filepath.Join(dataDir, "processd"), trouble: d.trouble}
 	if err := d.openDirs(dataDir); err != nil {
 		d.lock.Release()
@@ -163,7 +166,7 @@ func New(opts Options) (*Daemon, error) {
 	}
 	d.recover()
 	if d.journal != nil {
-		d.wg.Go(func() { d.reapLoop(d.ctx) })
+		d.wg.Go(func() { d.reaper.run(d.ctx) })
 	}
 	if d.fetcher != nil {
 		d.wg.Go(d.collectLoop)
@@ -370,6 +373,9 @@ func (d *Daemon) Create(spec protocol.Spec) (protocol.Status, error) {
 	t := d.newTask(r)
 	d.tasks[spec.ID] = t
 	t.resume()
+	if t.leased {
+		d.reaper.stir()
+	}
 	return t.status(), nil
 }
 

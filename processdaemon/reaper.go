@@ -3,213 +3,266 @@ package processdaemon
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
-	"tandem/internal/failpoint"
 	"tandem/internal/journal"
 )
 
-// KindProcess is the kind of the journal records of process tasks. Their id is
-// the task's id.
-const KindProcess = "process"
-
-// A Cleaner undoes what an abandoned record describes. It may find nothing
-// there, and must then succeed: the owner may have died before it acted. It is
-// called again after an error.
-type Cleaner func(ctx context.Context, r journal.Record) error
-
 const (
-	// cleanTimeout bounds one cleaner's work on one record.
-	cleanTimeout = 30 * time.Second
 	// groupsInterval is the pause between two looks for control groups of daemons that
 	// were killed and never came back.
 	groupsInterval = time.Minute
-	// orphanGrace is what a process of a dead owner gets between SIGTERM and SIGKILL.
-	orphanGrace = 3 * time.Second
+	// restInterval is the pause between two looks at all owners while nothing happens.
+	restInterval = 30 * time.Second
+	// awakeTime is how long after something happened the looks are as frequent as ReapInterval says.
+	awakeTime = 3 * time.Second
+	// suspectTime is how long an owner whose file was closed may still hold its lock: the
+	// kernel needs microseconds, if the dying process is given the processor.
+	suspectTime  = 200 * time.Millisecond
+	suspectPause = time.Millisecond
+	// failPauses is by how much the pause after cleaning that failed may grow.
+	failPauses = 10
 )
 
-// reapLoop looks for owners that have died and undoes what they left.
-func (d *Daemon) reapLoop(ctx context.Context) {
-	tick := time.NewTicker(d.opts.ReapInterval)
-	defer tick.Stop()
+// reaper undoes what dead owners left. Its loop learns of a death from the kernel,
+// in milliseconds, and looks at those owners alone. It looks at all of them for some
+// seconds after anything happened, for what no closed file tells, and rarely otherwise.
+type reaper struct {
+	d *Daemon
+	// stirred makes it look at all owners for a while.
+	stirred chan struct{}
+	wg      sync.WaitGroup
+
+	// Only the loop touches these.
+	watch    *journal.Watch // nil where there is none
+	suspects map[journal.Mark]time.Time
+
+	mu   sync.Mutex
+	said map[string]bool // complaints, each of which is made once
+	// failed are the owners whose cleaning failed, until it succeeds.
+	failed map[string]failure
+}
+
+type failure struct {
+	notBefore time.Time
+	pause     time.Duration
+}
+
+func newReaper(d *Daemon) *reaper {
+	return &reaper{
+		d: d, stirred: make(chan struct{}, 1), suspects: map[journal.Mark]time.Time{},
+		said: map[string]bool{}, failed: map[string]failure{},
+	}
+}
+
+// stir tells that an owner may be dead though none of its files was closed just now: one
+// that was killed between sending a request and our taking it.
+func (r *reaper) stir() {
+	select {
+	case r.stirred <- struct{}{}:
+	default:
+	}
+}
+
+func (r *reaper) run(ctx context.Context) {
+	defer r.wg.Wait()
+	defer func() {
+		if r.watch != nil {
+			r.watch.Close()
+		}
+	}()
 	groups := time.NewTicker(groupsInterval)
 	defer groups.Stop()
-	// A complaint is made once, not twice a second.
-	var mu sync.Mutex
-	said := map[string]bool{}
-	complain := func(what, owner string, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if key := what + owner + err.Error(); !said[key] {
-			said[key] = true
-			d.log.Error(what, "owner", owner, "err", err)
+	// At once: an earlier daemon may have been at it.
+	all, near := time.NewTimer(0), time.NewTimer(0)
+	defer all.Stop()
+	defer near.Stop()
+	pause, resting := suspectPause, false
+	awake := time.Now().Add(awakeTime)
+	stir := func() {
+		awake = time.Now().Add(awakeTime)
+		if resting {
+			resting = false
+			all.Reset(r.d.opts.ReapInterval)
 		}
 	}
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	d.sweepGroups(complain)
-	// At once: an earlier daemon may have been at it.
-	d.reapOnce(ctx, &wg, complain)
+	r.sweepGroups()
 	for {
+		var news <-chan struct{}
+		if r.watch != nil {
+			news = r.watch.C
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-groups.C:
-			d.sweepGroups(complain)
-		case <-tick.C:
-			d.reapOnce(ctx, &wg, complain)
+			r.sweepGroups()
+		case <-r.stirred:
+			stir()
+		case _, ok := <-news:
+			for _, m := range r.watch.Take() {
+				r.suspects[m] = time.Now().Add(suspectTime)
+			}
+			if !ok {
+				r.watch.Close()
+				r.watch = nil
+			}
+			stir()
+			pause = suspectPause
+			near.Reset(0)
+		case <-near.C:
+			if r.lookAtSuspects(ctx); len(r.suspects) > 0 {
+				near.Reset(pause)
+				pause *= 2
+			}
+		case <-all.C:
+			if r.watch == nil {
+				r.rewatch()
+			}
+			r.lookAtAll(ctx)
+			resting = r.watch != nil && time.Now().After(awake) && !r.failing()
+			if all.Reset(r.d.opts.ReapInterval); resting {
+				all.Reset(restInterval)
+			}
 		}
 	}
+}
+
+// rewatch watches the owners, before they are looked at, so that none is missed.
+func (r *reaper) rewatch() {
+	w, err := r.d.journal.Watch()
+	if err != nil {
+		r.complain("owners are looked at all the time, for they cannot be watched", "", err)
+		return
+	}
+	r.watch = w
+}
+
+// complain says what went wrong, once.
+func (r *reaper) complain(what, owner string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if key := what + owner + err.Error(); !r.said[key] {
+		r.said[key] = true
+		r.d.log.Error(what, "owner", owner, "err", err)
+	}
+}
+
+// failing tells whether cleaning has to be tried again.
+func (r *reaper) failing() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.failed) > 0
+}
+
+// mayTry tells whether it is time to clean up after an owner.
+func (r *reaper) mayTry(owner string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !time.Now().Before(r.failed[owner].notBefore)
+}
+
+// tried notes how cleaning up after an owner went.
+func (r *reaper) tried(owner string, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if ok {
+		delete(r.failed, owner)
+		return
+	}
+	every := r.d.opts.ReapInterval
+	pause := min(max(every, 2*r.failed[owner].pause), failPauses*every)
+	r.failed[owner] = failure{time.Now().Add(pause), pause}
+}
+
+// forgetFailures forgets all but these owners, for somebody else cleaned up after the others.
+func (r *reaper) forgetFailures(but []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.failed, func(owner string, _ failure) bool { return !slices.Contains(but, owner) })
 }
 
 // sweepGroups removes the empty control groups of daemons and keepers on other data
 // directories that are no more. Those that live hold theirs.
-func (d *Daemon) sweepGroups(complain complainFunc) {
-	if err := d.tree.Sweep("p-", "k-"); err != nil {
-		complain("control groups of dead daemons cannot be removed", "", err)
+func (r *reaper) sweepGroups() {
+	if err := r.d.tree.Sweep("p-", "k-"); err != nil {
+		r.complain("control groups of dead daemons cannot be removed", "", err)
 	}
 }
 
-// complainFunc says what went wrong, once.
-type complainFunc func(what, owner string, err error)
-
-func (d *Daemon) reapOnce(ctx context.Context, wg *sync.WaitGroup, complain complainFunc) {
-	if err := d.journal.Sweep(); err != nil {
-		complain("what owners without a record left cannot be removed", "", err)
+// lookAtSuspects looks at the owners whose files were closed.
+func (r *reaper) lookAtSuspects(ctx context.Context) {
+	if len(r.suspects) == 0 {
+		return
 	}
-	recs, err := d.journal.Abandoned()
+	dead, live, err := r.d.journal.Dead(slices.Collect(maps.Keys(r.suspects))...)
 	if err != nil {
-		complain("the journal cannot be read", "", err)
+		r.complain("the journal cannot be read", "", err)
 	}
-	byOwner := map[string][]journal.Record{}
-	for _, r := range recs {
-		byOwner[r.Owner] = append(byOwner[r.Owner], r)
+	still := map[journal.Mark]time.Time{}
+	for _, m := range live {
+		if until := r.suspects[m]; time.Now().Before(until) {
+			still[m] = until
+		}
+	}
+	r.suspects = still
+	for _, owner := range dead {
+		r.reap(ctx, owner)
+	}
+}
+
+func (r *reaper) lookAtAll(ctx context.Context) {
+	if err := r.d.journal.Sweep(); err != nil {
+		r.complain("what owners without a record left cannot be removed", "", err)
+	}
+	dead, _, err := r.d.journal.Dead()
+	if err != nil {
+		r.complain("the journal cannot be read", "", err)
 	}
 	// A task can be here without a record there: its owner was killed between
 	// sending the request and our taking it, or the journal was lost.
-	for _, t := range d.leased() {
-		if held, err := d.journal.Owned(t.owner); err == nil && !held {
-			if _, ok := byOwner[t.owner]; !ok {
-				byOwner[t.owner] = nil
-			}
+	seen := map[string]bool{}
+	for _, t := range r.d.leased() {
+		if seen[t.owner] || slices.Contains(dead, t.owner) {
+			continue
+		}
+		seen[t.owner] = true
+		if held, err := r.d.journal.Owned(t.owner); err == nil && !held {
+			dead = append(dead, t.owner)
 		}
 	}
-	for owner := range byOwner {
-		claim, err := d.journal.Claim(owner)
-		if errors.Is(err, journal.ErrOwned) {
-			continue
-		}
-		if err != nil {
-			complain("an owner cannot be claimed", owner, err)
-			continue
-		}
-		// One owner whose containers hang must not keep the others waiting. The
-		// claim also keeps the next look from working on the same owner.
-		wg.Go(func() {
-			d.reapOwner(ctx, claim, complain)
-			if err := claim.Close(); err != nil {
-				complain("a claim cannot be closed", owner, err)
-			}
-		})
+	r.forgetFailures(dead)
+	for _, owner := range dead {
+		r.reap(ctx, owner)
 	}
 }
 
-// reapOwner undoes everything of one dead owner while it holds the owner's lock.
-func (d *Daemon) reapOwner(ctx context.Context, claim *journal.Owner, complain complainFunc) {
-	// The records are read again under the lock: the owner may have come back and gone.
-	recs, err := claim.Records()
-	if err != nil {
-		complain("the journal cannot be read", claim.Name(), err)
+// reap begins to clean up after an owner, if it is dead.
+func (r *reaper) reap(ctx context.Context, owner string) {
+	if !r.mayTry(owner) {
 		return
 	}
-	undo := func(r journal.Record) {
-		clean := d.opts.Cleaners[r.Kind]
-		if r.Kind == KindProcess {
-			clean = d.cleanProcess
-		}
-		if clean == nil {
-			complain("nobody knows how to clean up after a record", claim.Name(), errors.New("kind "+r.Kind+" id "+r.ID))
-			return
-		}
-		d.log.Info("cleaning up after a dead owner", "owner", r.Owner, "kind", r.Kind, "id", r.ID)
-		cctx, cancel := context.WithTimeout(ctx, cleanTimeout)
-		err := failpoint.Inject("reaper/clean/" + r.Kind)
-		if err == nil {
-			err = clean(cctx, r)
-		}
-		cancel()
-		if err == nil {
-			err = claim.Delete(r.Kind, r.ID)
-		}
-		if err != nil {
-			complain("clean-up failed and is tried again", claim.Name(), err)
-		}
+	claim, err := r.d.journal.Claim(owner)
+	if errors.Is(err, journal.ErrOwned) {
+		r.tried(owner, true) // it came back, and its records are its own again
+		return
 	}
-	// Newest kind first: what was made last rests on what was made before it. Those of one
-	// kind go side by side, so that all of a taskgroup are gone after one grace.
-	slices.Reverse(recs)
-	for len(recs) > 0 {
-		n := 1
-		for n < len(recs) && recs[n].Kind == recs[0].Kind {
-			n++
-		}
-		inPlaces(n, func(i int) { undo(recs[i]) })
-		recs = recs[n:]
+	if err != nil {
+		r.complain("an owner cannot be claimed", owner, err)
+		r.tried(owner, false)
+		return
 	}
-	var mine []*task
-	for _, t := range d.leased() {
-		if t.owner == claim.Name() {
-			mine = append(mine, t)
+	// One owner whose containers hang must not keep the others waiting. The
+	// claim also keeps the next look from working on the same owner.
+	r.wg.Go(func() {
+		ok := r.reapOwner(ctx, claim)
+		if err := claim.Close(); err != nil {
+			r.complain("a claim cannot be closed", owner, err)
+			ok = false
 		}
-	}
-	inPlaces(len(mine), func(i int) {
-		t := mine[i]
-		d.log.Info("cleaning up after a dead owner", "owner", t.owner, "kind", KindProcess, "id", t.id)
-		cctx, cancel := context.WithTimeout(ctx, cleanTimeout)
-		err := d.cleanProcess(cctx, journal.Record{ID: t.id})
-		cancel()
-		if err != nil {
-			complain("clean-up failed and is tried again", claim.Name(), err)
-		}
+		r.tried(owner, ok)
 	})
-}
-
-// inPlaces calls do for 0 to n-1, a few at a time, and returns when all have returned.
-func inPlaces(n int, do func(i int)) {
-	const places = 8
-	slots := make(chan struct{}, places)
-	var wg sync.WaitGroup
-	for i := range n {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			do(i)
-		})
-	}
-	wg.Wait()
-}
-
-func (d *Daemon) leased() []*task {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var out []*task
-	for _, t := range d.tasks {
-		if t.leased {
-			out = append(out, t)
-		}
-	}
-	return out
-}
-
-// cleanProcess stops a task and deletes it.
-func (d *Daemon) cleanProcess(ctx context.Context, r journal.Record) error {
-	if _, err := d.Stop(r.ID, orphanGrace); err != nil && !isGone(err) {
-		return err
-	}
-	if err := d.awaitEnd(ctx, r.ID); err != nil {
-		return err
-	}
-	return d.Delete(ctx, r.ID)
 }

@@ -130,7 +130,7 @@ func (j *Journal) Left(prefix string) ([]string, error) {
 		if !d.IsDir() || !strings.HasPrefix(d.Name(), head) {
 			continue
 		}
-		by, err := lockHolder(filepath.Join(j.owners(), d.Name()+".lock"))
+		by, err := lockHolder(filepath.Join(j.owners(), d.Name()+lockSuffix))
 		if err != nil {
 			return nil, fmt.Errorf("journal: %w", err)
 		}

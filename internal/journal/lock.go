@@ -9,8 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// lockSuffix ends the names of lock files.
+const lockSuffix = ".lock"
+
 func (j *Journal) lockPath(owner string) string {
-	return filepath.Join(j.owners(), encode(owner)+".lock")
+	return filepath.Join(j.owners(), encode(owner)+lockSuffix)
 }
 
 // The locked range tells who holds a lock (fcntl(2), F_OFD_GETLK): an owner locks

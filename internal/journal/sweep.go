@@ -38,7 +38,7 @@ func (j *Journal) Sweep() error {
 		return fmt.Errorf("journal: %w", err)
 	}
 	for _, l := range locks {
-		name, ok := strings.CutSuffix(l.Name(), ".lock")
+		name, ok := strings.CutSuffix(l.Name(), lockSuffix)
 		if !ok || known[name] {
 			continue
 		}
@@ -51,7 +51,7 @@ func (j *Journal) Sweep() error {
 
 // sweep removes what an owner left, by its encoded name, if it is dead.
 func (j *Journal) sweep(name string) error {
-	lock, err := takeLock(filepath.Join(j.owners(), name+".lock"), rangeClaim)
+	lock, err := takeLock(filepath.Join(j.owners(), name+lockSuffix), rangeClaim)
 	if errors.Is(err, ErrOwned) {
 		return nil
 	}
