@@ -192,8 +192,15 @@ func (p *parent) spawn(ctx context.Context, s *keeper.Spec) (keeper.Entry, error
 		}
 		return err
 	})
-	if errors.Is(err, keeper.ErrLost) {
+	switch {
+	case errors.Is(err, keeper.ErrLost):
 		err = errors.Join(errSpawnLost, err)
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		// Its exec hangs, on a file system that is away perhaps. It must not run when that
+		// comes back; if it has just begun to, the kill of its group finds it.
+		if forgetErr := p.forget(ctx, s.Key); forgetErr != nil && !errors.Is(forgetErr, keeper.ErrBusy) {
+			err = errors.Join(err, forgetErr)
+		}
 	}
 	return e, err
 }

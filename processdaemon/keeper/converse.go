@@ -91,15 +91,14 @@ func (k *Keeper) handle(r *request) (answer, error) {
 	case opForget:
 		return answer{}, k.forget(r.Key)
 	case opRetire:
-		k.reap()
-		if k.live() > 0 || childrenLeft() {
-			return answer{}, &fault{Code: codeBusy, Text: "processes run"}
+		if k.needed() {
+			return answer{}, &fault{Code: codeBusy, Text: "processes run, or the disk has not taken how one ended"}
 		}
 		// After the answer, which the connection's end tells.
 		time.AfterFunc(time.Millisecond, func() {
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			if k.reap(); k.live() == 0 && !childrenLeft() {
+			if !k.needed() {
 				k.retire()
 			}
 		})
@@ -157,6 +156,14 @@ func (k *Keeper) forget(prefix string) error {
 	}
 	k.reap()
 	var errs []error
+	for key, j := range k.starting {
+		if strings.HasPrefix(key, prefix) {
+			// Nobody will ask for it again, so it must not run when its exec comes back from
+			// a file system that hung.
+			j.dropped = true
+			errs = append(errs, &fault{Code: codeBusy, Text: key + " is being started; it is killed then"})
+		}
+	}
 	for key, e := range k.entries {
 		if !strings.HasPrefix(key, prefix) {
 			continue

@@ -11,7 +11,6 @@ package keeper
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"sync"
@@ -35,11 +34,13 @@ type Keeper struct {
 	byPid   map[int]*Entry // those that have not ended and are this keeper's to collect
 	// starting are the keys that are being started, with everybody who asked.
 	starting map[string]*job
-	strays   strays
-	conns    int
-	idle     *time.Timer
-	wake     chan struct{} // closed to end serve
-	retired  bool
+	// unsaved are entries that the disk has not taken yet.
+	unsaved map[*Entry]struct{}
+	strays  strays
+	conns   int
+	idle    *time.Timer
+	wake    chan struct{} // closed to end serve
+	retired bool
 }
 
 // Entry is what a keeper knows about one process.
@@ -62,7 +63,8 @@ type Entry struct {
 
 const (
 	// idleTime is how long a keeper stays that has neither a process nor a daemon.
-	// What it recorded is on disk, so nothing is lost when it goes.
+	// What it recorded is on disk, so nothing is lost when it goes; what the disk did not
+	// take keeps it.
 	idleTime = time.Second
 	// retryTime is the pause before a record is written again that could not be.
 	retryTime = time.Second
@@ -75,7 +77,7 @@ func newKeeper(dir string, log func(string, ...any)) (*Keeper, error) {
 	}
 	k := &Keeper{
 		store: s, log: log, entries: map[string]*Entry{}, byPid: map[int]*Entry{},
-		starting: map[string]*job{}, wake: make(chan struct{}),
+		starting: map[string]*job{}, unsaved: map[*Entry]struct{}{}, wake: make(chan struct{}),
 	}
 	if k.null, err = os.OpenFile(os.DevNull, os.O_RDONLY, 0); err != nil {
 		return nil, err
@@ -84,6 +86,8 @@ func newKeeper(dir string, log func(string, ...any)) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for i := range entries {
 		e := &entries[i]
 		k.entries[e.Key] = e
@@ -104,20 +108,36 @@ func newKeeper(dir string, log func(string, ...any)) (*Keeper, error) {
 // save records an entry; one that cannot be recorded is tried again later, for
 // an end must not be forgotten because the disk was full for a while.
 func (k *Keeper) save(e *Entry) {
-	if err := k.store.save(e); err != nil {
-		k.log("record of %s: %v; it is tried again", e.Key, err)
-		time.AfterFunc(retryTime, func() {
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			if k.entries[e.Key] == e {
-				k.save(e)
-			}
-		})
+	err := k.store.save(e)
+	if err == nil {
+		delete(k.unsaved, e)
+		return
 	}
+	if _, again := k.unsaved[e]; !again {
+		k.log("record of %s: %v; it is tried again", e.Key, err)
+	}
+	k.unsaved[e] = struct{}{}
+	time.AfterFunc(retryTime, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.entries[e.Key] == e {
+			k.save(e)
+		} else {
+			delete(k.unsaved, e)
+		}
+		k.settled()
+	})
 }
 
 // live is how many processes this keeper would leave without a parent.
 func (k *Keeper) live() int { return len(k.byPid) + len(k.starting) }
+
+// needed tells whether something would be lost with this keeper: a process without
+// a parent, or how one ended. The lock is held.
+func (k *Keeper) needed() bool {
+	k.reap()
+	return k.live() > 0 || len(k.unsaved) > 0 || childrenLeft()
+}
 
 // settled arms the end of a keeper that nobody needs. The lock is held.
 func (k *Keeper) settled() {
@@ -129,7 +149,7 @@ func (k *Keeper) settled() {
 func (k *Keeper) endWhenIdle() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.reap(); k.conns == 0 && k.live() == 0 && !childrenLeft() {
+	if !k.needed() && k.conns == 0 {
 		k.retire()
 		return
 	}
@@ -149,16 +169,30 @@ func (k *Keeper) retire() {
 }
 
 // serve answers daemons until the keeper retires.
-func (k *Keeper) serve(l *unixhttp.Listener) error {
+func (k *Keeper) serve(l *unixhttp.Listener) {
 	go k.store.syncer()
-	stop := make(chan error, 1)
+	// What has just ended is not to wait for the kernel to write it some time.
+	defer k.store.flush()
+	stop := make(chan struct{})
 	go func() {
+		failed := false
 		for {
 			c, err := l.AcceptPeer()
-			if err != nil {
-				stop <- err
+			if errors.Is(err, net.ErrClosed) {
+				close(stop)
 				return
 			}
+			if err != nil {
+				// For want of files or memory, which passes. A keeper that ended for that would
+				// take every exit code with it.
+				if !failed {
+					failed = true
+					k.log("accept: %v; it is tried again", err)
+				}
+				time.Sleep(acceptPause)
+				continue
+			}
+			failed = false
 			k.mu.Lock()
 			if k.retired || k.conns >= maxConns {
 				k.mu.Unlock()
@@ -173,14 +207,12 @@ func (k *Keeper) serve(l *unixhttp.Listener) error {
 	select {
 	case <-k.wake:
 		l.Close()
-		return nil
-	case err := <-stop:
-		if errors.Is(err, net.ErrClosed) {
-			return nil
-		}
-		return fmt.Errorf("accept: %w", err)
+	case <-stop:
 	}
 }
+
+// acceptPause is the pause before another try to take a connection.
+const acceptPause = 50 * time.Millisecond
 
 // maxConns is more daemons than ever talk to a keeper at once.
 const maxConns = 16

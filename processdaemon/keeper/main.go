@@ -81,8 +81,8 @@ func run(dir string, ready func()) error {
 	if err != nil {
 		return err
 	}
-	done := make(chan error, 1)
-	go func() { done <- k.serve(l) }()
+	done := make(chan struct{})
+	go func() { defer close(done); k.serve(l) }()
 	ready()
 	// What starting took is not needed again.
 	debug.FreeOSMemory()
@@ -90,8 +90,8 @@ func run(dir string, ready func()) error {
 	defer tick.Stop()
 	for {
 		select {
-		case err := <-done:
-			return err
+		case <-done:
+			return nil
 		case <-tick.C:
 			k.mu.Lock()
 			k.reap()
@@ -102,7 +102,7 @@ func run(dir string, ready func()) error {
 			case syscall.SIGCHLD:
 			case syscall.SIGTERM:
 				// The machine goes down, or somebody tidies up: what runs keeps its parent.
-				if k.reap(); k.live() == 0 && !childrenLeft() {
+				if !k.needed() {
 					k.retire()
 				}
 			default:

@@ -17,6 +17,8 @@ import (
 type job struct {
 	key    string
 	others []asker
+	// dropped tells that its key was forgotten meanwhile.
+	dropped bool
 }
 
 // asker waits for a start that another one asked for first.
@@ -137,8 +139,16 @@ func (k *Keeper) settle(s *Spec, pid, pidfd int, held bool) (*Entry, error) {
 	}
 	_ = failpoint.Inject("keeper/recorded")
 	k.mu.Lock()
-	k.enter(e)
+	j := k.starting[s.Key]
+	dropped := j != nil && j.dropped
+	if !dropped {
+		k.enter(e)
+	}
 	k.mu.Unlock()
+	if dropped {
+		_ = k.store.remove(s.Key) // the next keeper finds that it has ended
+		return nil, fmt.Errorf("%s was forgotten while it was started", s.Key)
+	}
 	if held {
 		if err := unix.PtraceDetach(pid); err != nil && !errors.Is(err, unix.ESRCH) {
 			// It is in the books and will be killed, so that its end is told like any other.

@@ -134,31 +134,39 @@ const syncTime = 200 * time.Millisecond
 
 // syncer brings records to the disk, many at a time when many processes end.
 func (s *store) syncer() {
-	const many = 16
 	for range s.signal {
 		time.Sleep(syncTime)
-		s.mu.Lock()
-		keys := s.pending
-		s.pending = nil
-		s.mu.Unlock()
-		d, err := os.Open(s.dir)
-		if err != nil {
-			continue
-		}
-		if len(keys) > many {
-			_ = unix.Syncfs(int(d.Fd()))
-		} else {
-			for _, key := range keys {
-				// One that was removed meanwhile needs no sync.
-				if f, err := os.Open(s.path(key)); err == nil {
-					_ = f.Sync()
-					f.Close()
-				}
-			}
-			_ = d.Sync()
-		}
-		d.Close()
+		s.flush()
 	}
+}
+
+// flush brings all records to the disk that are not there yet.
+func (s *store) flush() {
+	const many = 16
+	s.mu.Lock()
+	keys := s.pending
+	s.pending = nil
+	s.mu.Unlock()
+	if len(keys) == 0 {
+		return
+	}
+	d, err := os.Open(s.dir)
+	if err != nil {
+		return
+	}
+	defer d.Close()
+	if len(keys) > many {
+		_ = unix.Syncfs(int(d.Fd()))
+		return
+	}
+	for _, key := range keys {
+		// One that was removed meanwhile needs no sync.
+		if f, err := os.Open(s.path(key)); err == nil {
+			_ = f.Sync()
+			f.Close()
+		}
+	}
+	_ = d.Sync()
 }
 
 // load reads all records. One that is unreadable is set aside: it is about one
