@@ -43,7 +43,7 @@ func (t *task) act(a action) error {
 		if t.runKillCommand() {
 			return nil
 		}
-		t.terminate(t.main != nil && t.rec.Exit == nil && !t.rec.MainShell)
+		t.terminate(t.mainHandle() != nil && t.rec.Exit == nil && !t.rec.MainShell)
 	case actTermAll:
 		if !t.emptied() {
 			t.terminate(false)

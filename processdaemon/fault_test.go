@@ -20,7 +20,6 @@ import (
 
 	"tandem/internal/cgroup/cgrouptest"
 	"tandem/internal/failpoint"
-	"tandem/internal/journal"
 	"tandem/internal/procid"
 	"tandem/internal/unixhttp"
 	"tandem/processdaemon/client"
@@ -36,6 +35,8 @@ const (
 	startTimeoutEnv = "PROCESSD_TEST_START_TIMEOUT"
 	// reapEnv is the daemon's Options.ReapInterval, as a duration.
 	reapEnv = "PROCESSD_TEST_REAP_INTERVAL"
+	// filesEnv is how many files the daemon may have open.
+	filesEnv = "PROCESSD_TEST_FILES"
 	// logSizeEnv is the size in bytes at which the daemon rotates output; two pieces are kept.
 	logSizeEnv = "PROCESSD_TEST_LOG_SIZE"
 )
@@ -68,15 +69,22 @@ func childDaemon(dir string) int {
 			reap = 20 * time.Millisecond
 		}
 		logSize, _ := strconv.ParseInt(os.Getenv(logSizeEnv), 10, 64) // most have none
+		if files, err := strconv.ParseUint(os.Getenv(filesEnv), 10, 64); err == nil {
+			if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: files, Max: 4096}); err != nil {
+				return err
+			}
+		}
+		// Before the daemon, which may leave no file descriptor for it.
+		l, err := unixhttp.Listen(ctx, filepath.Join(dir, "sock"), "")
+		if err != nil {
+			return err
+		}
+		defer l.Close()
 		d, err := New(Options{DataDir: filepath.Join(dir, "data"), OwnProgram: true, ReapInterval: reap, StartTimeout: startTimeout, LogSize: logSize, LogFiles: 2})
 		if err != nil {
 			return err
 		}
 		defer d.Close()
-		l, err := unixhttp.Listen(ctx, filepath.Join(dir, "sock"), "")
-		if err != nil {
-			return err
-		}
 		return d.Serve(ctx, l)
 	}()
 	if err != nil {
@@ -123,6 +131,16 @@ func newProcIn(t testing.TB, dir string) *proc {
 // start starts the daemon and waits until it answers, or has died at a failpoint.
 func (p *proc) start(points string) {
 	p.t.Helper()
+	p.launch(points)
+	eventually(p.t, "the daemon answers", func() bool {
+		_, err := p.c.Info(context.Background())
+		return err == nil || p.died()
+	})
+}
+
+// launch starts the daemon and waits for nothing.
+func (p *proc) launch(points string) {
+	p.t.Helper()
 	log, err := os.OpenFile(filepath.Join(p.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		p.t.Fatal(err)
@@ -134,10 +152,6 @@ func (p *proc) start(points string) {
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
-	eventually(p.t, "the daemon answers", func() bool {
-		_, err := p.c.Info(context.Background())
-		return err == nil || p.died()
-	})
 }
 
 // died tells whether the daemon has ended by itself.
@@ -474,77 +488,4 @@ func TestFaultReusedPid(t *testing.T) {
 	if id, err := procid.Of(st.Pid); err == nil && id.Alive() {
 		t.Error("what the record meant lives, in the task's control group")
 	}
-}
-
-func childOwner(dir string) int {
-	j, err := journal.Open(filepath.Join(dir, "data", "journal"))
-	if err == nil {
-		var o *journal.Owner
-		if o, err = j.Own("victim"); err == nil {
-			err = errors.Join(o.PutVolatile(KindProcess, "a", nil), o.PutVolatile(KindProcess, "never-created", nil))
-		}
-	}
-	if err == nil {
-		c := client.New(filepath.Join(dir, "sock"))
-		s := protocol.Spec{ID: "a", Owner: "victim", Leased: true, StartCmd: "sleep 60", Sandbox: filepath.Join(dir, "sandbox")}
-		if _, err = c.Create(context.Background(), &s); err == nil {
-			s.ID = "b" // leased, without a record
-			_, err = c.Create(context.Background(), &s)
-		}
-	}
-	if err != nil {
-		fmt.Println(err)
-		return 1
-	}
-	fmt.Println("ready")
-	select {}
-}
-
-// TestFaultDeadOwnerIsReaped: kill -9 of an executor ends its tasks within a
-// second or so, and nobody else's. The daemon learns of it from the kernel: it would not look
-// again by itself while the test runs.
-func TestFaultDeadOwnerIsReaped(t *testing.T) {
-	t.Parallel()
-	p := newProc(t)
-	p.env = []string{reapEnv + "=1h"}
-	p.start("")
-	p.createAndStart(p.spec("other", "sleep 60"))
-	owner := exec.Command(os.Args[0])
-	owner.Env = append(os.Environ(), exposerEnv+"="+p.dir)
-	out, err := owner.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := owner.Start(); err != nil {
-		t.Fatal(err)
-	}
-	buf := make([]byte, 100)
-	n, _ := out.Read(buf)
-	if string(buf[:n]) != "ready\n" {
-		t.Fatal(string(buf[:n]))
-	}
-	for _, id := range []string{"a", "b"} {
-		p.await(id, ready)
-		p.must("start", func(ctx context.Context) error { _, err := p.c.Start(ctx, id, 0); return err })
-	}
-	a, b := p.await("a", running), p.await("b", running)
-	begin := time.Now()
-	_ = owner.Process.Kill()
-	_ = owner.Wait()
-	eventually(t, "the dead owner's tasks are gone", func() bool {
-		all, err := p.c.List(context.Background(), "victim")
-		return err == nil && len(all) == 0
-	})
-	t.Logf("reaped after %v", time.Since(begin))
-	for _, pid := range []int{a.Pid, b.Pid} {
-		if id, err := procid.Of(pid); err == nil && id.Alive() {
-			t.Errorf("process %d lives", pid)
-		}
-	}
-	p.await("other", running)
-	eventually(t, "the journal is empty", func() bool {
-		e1, _ := os.ReadDir(filepath.Join(p.dir, "data/journal/records"))
-		e2, _ := os.ReadDir(filepath.Join(p.dir, "data/journal/owners"))
-		return len(e1) == 0 && len(e2) == 0
-	})
 }

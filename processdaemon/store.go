@@ -168,12 +168,20 @@ func (s *store) load() (recs []*record, complete bool) {
 		s.trouble("the records cannot be listed, so what they name is not looked after", err)
 		return nil, false
 	}
+	complete = true
+	limit := time.Now().Add(scarceTime)
 	for _, e := range entries {
 		if !strings.HasSuffix(e.Name(), ".json") {
 			continue
 		}
 		path := filepath.Join(s.tasks(), e.Name())
-		r, err := readRecord(path)
+		r, err := readPatiently(path, limit)
+		if scarce(err) {
+			// It is none the worse for that, and what it names must not be killed.
+			s.trouble("a record cannot be read until the daemon is restarted, and its task is not looked after", err)
+			complete = false
+			continue
+		}
 		if err == nil && s.path(r.Spec.ID) != path {
 			err = fmt.Errorf("task id %q does not belong to this file name", r.Spec.ID)
 		}
@@ -183,7 +191,26 @@ func (s *store) load() (recs []*record, complete bool) {
 		}
 		recs = append(recs, r)
 	}
-	return recs, true
+	return recs, complete
+}
+
+// scarce tells whether something failed for want of files or memory, which passes.
+func scarce(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
+}
+
+// scarceTime is how long a start waits for files and memory.
+const scarceTime = 3 * time.Second
+
+// readPatiently is readRecord that waits for files and memory, until limit.
+func readPatiently(path string, limit time.Time) (*record, error) {
+	for {
+		r, err := readRecord(path)
+		if !scarce(err) || time.Now().After(limit) {
+			return r, err
+		}
+		time.Sleep(pollMost)
+	}
 }
 
 // maxRecord is more than any record has: a request of the API is smaller.

@@ -189,10 +189,11 @@ func (t *task) handle(m message) error {
 	case m.ev != "":
 		return t.fire(m)
 	case m.signal != 0:
-		if t.main == nil || t.rec.Exit != nil {
+		main := t.mainHandle()
+		if main == nil || t.rec.Exit != nil {
 			return fail(protocol.CodeConflict, "task %q has no running process to signal (state %s)", t.rec.Spec.ID, t.rec.State)
 		}
-		if err := t.main.Signal(m.signal); err != nil {
+		if err := main.Signal(m.signal); err != nil {
 			return fail(protocol.CodeConflict, "task %q: %v", t.rec.Spec.ID, err)
 		}
 		return nil

@@ -1,22 +1,26 @@
 package processdaemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"tandem/internal/procid"
 	"tandem/processdaemon/protocol"
 )
 
 // watchMain waits beside the loop for the end of the recorded main process.
-// One that is gone already has its end told all the same.
+// One that is gone already has its end told all the same; one that cannot be watched, for
+// want of file descriptors perhaps, runs, as far as anybody knows.
 func (t *task) watchMain() {
 	id, key := t.rec.Main, t.rec.MainKey
 	p, err := procid.Open(id)
 	if err != nil && !errors.Is(err, procid.ErrGone) {
-		t.log.Error("the main process cannot be watched; it counts as gone", "pid", id.Pid, "err", err)
+		t.log.Error("the main process cannot be watched; it is tried again", "pid", id.Pid, "err", err)
 	}
 	t.main, t.watching = p, true
 	t.awaitEnd(key, p, id, func(exit protocol.Exit) {
@@ -38,7 +42,7 @@ func (t *task) unwatchMain() {
 func (t *task) watchCommand(key string, id procid.Identity, ok, failed event, what string) {
 	p, err := procid.Open(id)
 	if err != nil && !errors.Is(err, procid.ErrGone) {
-		t.log.Error("a command cannot be watched; it counts as gone", "pid", id.Pid, "err", err)
+		t.log.Error("a command cannot be watched; it is tried again", "pid", id.Pid, "err", err)
 	}
 	name := t.rec.Spec.Name
 	t.awaitEnd(key, p, id, func(exit protocol.Exit) {
@@ -62,7 +66,11 @@ func (t *task) awaitEnd(key string, p *procid.Process, id procid.Identity, tell 
 	t.d.kids.track(id.Pid)
 	t.work.Go(func() {
 		defer t.d.kids.untrack(id.Pid)
-		if p != nil && p.Wait(t.ctx) != nil {
+		p, own, ended := awaitGone(t.ctx, p, id)
+		if own {
+			defer p.Close()
+		}
+		if !ended {
 			return
 		}
 		exit := t.d.parent.outcome(t.ctx, key, id, p)
@@ -70,6 +78,48 @@ func (t *task) awaitEnd(key string, p *procid.Process, id procid.Identity, tell 
 			tell(exit)
 		}
 	})
+}
+
+// watchPause is the pause before a process is watched again that could not be.
+const watchPause = time.Second
+
+// awaitGone waits for the end of a process by a handle on it, or, with none, by one that it
+// opens itself: own. ended is false when the context or the handle was closed before.
+func awaitGone(ctx context.Context, p *procid.Process, id procid.Identity) (handle *procid.Process, own, ended bool) {
+	for {
+		err := error(nil)
+		if p == nil {
+			p, err = procid.Open(id)
+			own = err == nil
+		}
+		if errors.Is(err, procid.ErrGone) {
+			return nil, false, true
+		}
+		if err == nil {
+			if err = p.Wait(ctx); err == nil {
+				return p, own, true
+			}
+		}
+		if ctx.Err() != nil || errors.Is(err, os.ErrClosed) {
+			return p, own, false
+		}
+		select {
+		case <-ctx.Done():
+			return p, own, false
+		case <-time.After(watchPause):
+		}
+	}
+}
+
+// mainHandle returns the handle on the main process, nil when there is none to signal.
+func (t *task) mainHandle() *procid.Process {
+	if t.main == nil && t.watching && t.rec.Exit == nil {
+		// It could not be opened before.
+		if p, err := procid.Open(t.rec.Main); err == nil {
+			t.main = p
+		}
+	}
+	return t.main
 }
 
 // lastWords returns the end of what the task wrote to stderr, otherwise to stdout, for

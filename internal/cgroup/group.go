@@ -257,7 +257,10 @@ func readPids(path string) ([]int, error) {
 func (g *Group) Contains(pid int) (bool, error) {
 	if g.tree.mode == ModeSession {
 		s, err := g.sessions()
-		return err == nil && s.has(strconv.Itoa(pid)), err
+		if err != nil {
+			return false, err
+		}
+		return s.has(strconv.Itoa(pid))
 	}
 	// The process is asked and not the group, which may have thousands.
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))

@@ -1,10 +1,13 @@
 package cgroup
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"tandem/internal/procid"
 )
@@ -32,7 +35,9 @@ func sessionsOf(leaders []procid.Identity) (sessions, error) {
 			if now != l {
 				continue
 			}
-			if s, ok := readSession(strconv.Itoa(l.Pid)); ok {
+			if s, ok, err := readSession(strconv.Itoa(l.Pid)); err != nil {
+				return sessions{}, err
+			} else if ok {
 				out.numbers[s.session] = true
 			}
 		}
@@ -41,7 +46,9 @@ func sessionsOf(leaders []procid.Identity) (sessions, error) {
 			out.oldest = l.StartTime
 		}
 	}
-	if own, ok := readSession("self"); ok {
+	if own, ok, err := readSession("self"); err != nil {
+		return sessions{}, err
+	} else if ok {
 		// Whatever a leader did to get here, the caller is no part of a task.
 		delete(out.numbers, own.session)
 	}
@@ -49,9 +56,9 @@ func sessionsOf(leaders []procid.Identity) (sessions, error) {
 }
 
 // has tells whether a living process is in the sessions and not older than the first leader.
-func (s sessions) has(pid string) bool {
-	p, ok := readSession(pid)
-	return ok && !p.dead && s.numbers[p.session] && p.start >= s.oldest
+func (s sessions) has(pid string) (bool, error) {
+	p, ok, err := readSession(pid)
+	return ok && !p.dead && s.numbers[p.session] && p.start >= s.oldest, err
 }
 
 func (s sessions) pids() ([]int, error) {
@@ -65,7 +72,14 @@ func (s sessions) pids() ([]int, error) {
 	var out []int
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
-		if err == nil && s.has(e.Name()) {
+		if err != nil {
+			continue
+		}
+		in, err := s.has(e.Name())
+		if err != nil {
+			return nil, err
+		}
+		if in {
 			out = append(out, pid)
 		}
 	}
@@ -78,18 +92,25 @@ type sessionStat struct {
 	start   uint64
 }
 
-// readSession reads what matters here from /proc/<pid>/stat (proc_pid_stat(5)).
-func readSession(pid string) (sessionStat, bool) {
+// readSession reads what matters here from /proc/<pid>/stat (proc_pid_stat(5)); ok is
+// false when there is no such process, or none that may be looked at. For want of
+// files or memory nothing is known, and nothing must be taken for gone.
+func readSession(pid string) (st sessionStat, ok bool, err error) {
 	b, err := os.ReadFile("/proc/" + pid + "/stat")
+	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) {
+		return sessionStat{}, false, fmt.Errorf("look at process %s: %w", pid, err)
+	}
 	if err != nil {
-		return sessionStat{}, false
+		return sessionStat{}, false, nil //nolint:nilerr // see above
 	}
 	s := string(b)
 	f := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
-	const state, session, start = 0, 3, 19
+	const state, session, threads, start = 0, 3, 17, 19
 	if len(f) <= start {
-		return sessionStat{}, false
+		return sessionStat{}, false, nil
 	}
-	ticks, err := strconv.ParseUint(f[start], 10, 64)
-	return sessionStat{f[session], f[state] == "Z" || f[state] == "X", ticks}, err == nil
+	ticks, numErr := strconv.ParseUint(f[start], 10, 64)
+	// One whose main thread has ended while others run is shown as a zombie, too.
+	dead := (f[state] == "Z" || f[state] == "X") && f[threads] == "1"
+	return sessionStat{f[session], dead, ticks}, numErr == nil, nil
 }

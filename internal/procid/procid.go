@@ -61,20 +61,24 @@ func Of(pid int) (Identity, error) {
 	return Identity{BootID: boot, Pid: pid, StartTime: st.start}, nil
 }
 
-// Alive tells whether the process exists and is not a zombie.
+// Alive tells whether the process exists and is not a zombie. One whose main thread has
+// ended while others run is alive, though the kernel shows it as a zombie.
 func (id Identity) Alive() bool {
 	now, err := BootID()
 	if err != nil || id.Pid <= 0 || now != id.BootID {
 		return false
 	}
 	st, err := readStat(id.Pid)
-	return err == nil && st.start == id.StartTime && st.state != 'Z' && st.state != 'X'
+	return err == nil && st.start == id.StartTime && !st.dead()
 }
 
 type stat struct {
-	state byte
-	start uint64
+	state   byte
+	threads int
+	start   uint64
 }
+
+func (s *stat) dead() bool { return (s.state == 'Z' || s.state == 'X') && s.threads <= 1 }
 
 func readStat(pid int) (stat, error) {
 	if pid <= 0 {
@@ -98,7 +102,7 @@ func parseStat(s string) (stat, error) {
 		return stat{}, fmt.Errorf("stat %q: no command name", s)
 	}
 	f := strings.Fields(s[i+1:])
-	const stateField, startField = 0, 22 - 3
+	const stateField, threadsField, startField = 0, 20 - 3, 22 - 3
 	if len(f) <= startField || len(f[stateField]) != 1 {
 		return stat{}, fmt.Errorf("stat %q: too few fields", s)
 	}
@@ -106,7 +110,11 @@ func parseStat(s string) (stat, error) {
 	if err != nil {
 		return stat{}, fmt.Errorf("stat %q: start time: %w", s, err)
 	}
-	return stat{state: f[stateField][0], start: start}, nil
+	threads, err := strconv.Atoi(f[threadsField])
+	if err != nil {
+		return stat{}, fmt.Errorf("stat %q: number of threads: %w", s, err)
+	}
+	return stat{state: f[stateField][0], threads: threads, start: start}, nil
 }
 
 // Process is a checked handle on one process. It stays valid, and stays
