@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"tandem/internal/failpoint"
-	"tandem/internal/procid"
 	"tandem/processdaemon/keeper"
 	"tandem/processdaemon/protocol"
 )
@@ -39,14 +38,14 @@ func (t *task) act(a action) error {
 		t.checkPidFile()
 	case actStopCommand:
 		t.runStopCommand()
-	case actTermMain:
-		if t.runKillCommand() {
-			return nil
+	case actTerm:
+		if !t.runKillCommand() && !t.emptied() {
+			t.terminate()
 		}
-		t.terminate(t.mainHandle() != nil && t.rec.Exit == nil && !t.rec.MainShell)
-	case actTermAll:
-		if !t.emptied() {
-			t.terminate(false)
+	case actTermRest:
+		// A second SIGTERM would be taken by many programs for "at once".
+		if !t.emptied() && !t.terminated {
+			t.terminate()
 		}
 	case actKillAll:
 		if !t.emptied() {
@@ -69,16 +68,13 @@ func (t *task) emptied() bool {
 	return true
 }
 
-// terminate sends SIGTERM, and SIGCONT so that a stopped process can act on it.
-func (t *task) terminate(mainOnly bool) {
+// terminate sends SIGTERM, and SIGCONT so that a stopped process can act on it: to all of
+// the task, because a script that waits for what it runs passes nothing on. The main
+// process is the first, so that it does not take the end of its workers for a crash.
+func (t *task) terminate() {
+	t.terminated = true
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
-		var err error
-		if mainOnly {
-			err = t.main.Signal(sig)
-		} else {
-			err = t.group.Signal(sig)
-		}
-		if err != nil && !errors.Is(err, procid.ErrGone) {
+		if err := t.group.SignalFrom(t.rec.Main.Pid, sig); err != nil {
 			t.log.Error("cannot signal the task; it is killed at its deadline", "signal", sig, "err", err)
 		}
 	}
@@ -124,6 +120,7 @@ func (t *task) stopPreparing() {
 // start runs the start command.
 func (t *task) start() {
 	r := t.rec
+	t.terminated = false
 	if r.Spec.PidFile != "" {
 		if err := removeOldPidFile(r.Spec.PidFile, t.uid()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.log.Warn("what is in the place of the pid file stays", "path", r.Spec.PidFile, "err", err)
@@ -160,7 +157,7 @@ func (t *task) started(e keeper.Entry) {
 		t.watchCommand(r.StartKey, e.ID, evCommandOK, evCommandFailed, fmt.Sprintf("startCmd %q", r.Spec.StartCmd))
 		t.happen(message{ev: evCommandSpawned})
 	} else {
-		r.Main, r.MainKey, r.MainShell, r.StartedAt = e.ID, r.StartKey, e.Tag == tagShell, t.d.now()
+		r.Main, r.MainKey, r.StartedAt = e.ID, r.StartKey, t.d.now()
 		t.watchMain()
 		t.happen(message{ev: evMainSpawned})
 	}

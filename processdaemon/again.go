@@ -32,7 +32,7 @@ func (t *task) beginAgain(now int64) {
 	r := t.rec
 	t.unwatchMain()
 	t.early = nil
-	r.MainShell, r.Command, r.CommandUnseen = false, procid.Identity{}, false
+	r.Command, r.CommandUnseen = procid.Identity{}, false
 	r.Pid, r.Exit, r.Failure, r.StartedAt, r.FinishedAt = 0, nil, "", time.Time{}, time.Time{}
 	r.AliveBy, r.TermAt, r.KillAt, r.KillAgainAt = 0, 0, 0, 0
 	r.Again, r.StopKey = false, ""

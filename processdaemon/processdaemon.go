@@ -440,7 +440,7 @@ func validate(s *protocol.Spec) error {
 			add("logPath %q: %v", s.LogPath, err)
 		}
 	}
-	if _, _, err := cmdline.Split(s.StartCmd); err != nil {
+	if _, err := cmdline.Split(s.StartCmd); err != nil {
 		add("startCmd %q: %v", s.StartCmd, err)
 	}
 	if s.StartGrace < 0 || s.StartTimeout < 0 {

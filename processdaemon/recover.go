@@ -173,9 +173,9 @@ func (t *task) takeUp() {
 		t.takeUpStart()
 	case stopping:
 		t.takeUpStop()
-	case terminating:
-		// Perhaps it was recorded and not sent; twice does no harm.
-		t.terminate(t.main != nil && !r.MainShell)
+	case terminating, draining:
+		// Perhaps it was recorded and not sent; twice is better than never.
+		t.terminate()
 	case killing:
 		if err := t.group.Kill(); err != nil {
 			t.log.Error("cannot kill the task; it is tried again", "err", err)

@@ -14,17 +14,13 @@ import (
 	"tandem/processdaemon/keeper"
 )
 
-// tagShell marks an entry of the keeper whose process is a shell that the
-// daemon added.
-const tagShell = "sh"
-
 // run starts a command of the artifact as the task's user in its group, under
 // a key that names this start. errSpawnLost says that nothing runs under the key,
 // though something may be left of the try in the task's group.
 func (t *task) run(line, what, key string) (keeper.Entry, error) {
 	spec := &t.rec.Spec
 	wrap := func(err error) (keeper.Entry, error) { return keeper.Entry{}, fmt.Errorf("%s %q: %w", what, line, err) }
-	argv, shell, err := cmdline.Split(line)
+	argv, err := cmdline.Split(line)
 	if err != nil {
 		return wrap(err)
 	}
@@ -40,9 +36,6 @@ func (t *task) run(line, what, key string) (keeper.Entry, error) {
 		mainPid = 0 // it may be a stranger's by now
 	}
 	s := keeper.Spec{Key: key, Argv: argv, Dir: spec.WorkPath, Env: fullEnv(spec.Env, as.home, mainPid)}
-	if shell {
-		s.Tag = tagShell
-	}
 	if as.cred != nil {
 		s.As = &keeper.Credential{UID: as.cred.Uid, GID: as.cred.Gid, Groups: as.cred.Groups}
 	}
@@ -97,7 +90,7 @@ func (t *task) run(line, what, key string) (keeper.Entry, error) {
 	}
 	if errors.Is(err, syscall.ENOEXEC) {
 		// A script without #!: a shell runs it itself, and so do we.
-		s.Argv, s.Path, s.Tag = append([]string{"/bin/sh", s.Path}, argv[1:]...), "/bin/sh", tagShell
+		s.Argv, s.Path = append([]string{"/bin/sh", s.Path}, argv[1:]...), "/bin/sh"
 		e, err = t.d.parent.spawn(t.ctx, &s)
 	}
 	if errors.Is(err, errSpawnLost) {

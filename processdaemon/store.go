@@ -56,8 +56,6 @@ type record struct {
 	// CommandUnseen says that no daemon saw how the start command ended.
 	CommandUnseen bool            `json:"commandUnseen,omitempty"`
 	Main          procid.Identity `json:"main,omitzero"`
-	// MainShell says that the main process is a shell which the daemon added.
-	MainShell bool `json:"mainShell,omitempty"`
 	// Pid is the last main process, also after its end.
 	Pid        int            `json:"pid,omitempty"`
 	StartedAt  time.Time      `json:"startedAt,omitzero"`

@@ -49,8 +49,8 @@ const (
 	actWatchPidFile  action = "watch the pid file"
 	actCheckPidFile  action = "look at the pid file"
 	actStopCommand   action = "run the stop command"
-	actTermMain      action = "SIGTERM to the main process"
-	actTermAll       action = "SIGTERM to all of the task"
+	actTerm          action = "SIGTERM to all of the task"
+	actTermRest      action = "SIGTERM to what has had none"
 	actKillAll       action = "SIGKILL to all of the task"
 	actRemove        action = "remove what is left, then the record"
 )
@@ -114,8 +114,8 @@ var table = map[protocol.State]map[event]cell{
 		evSpawnFailed:    to(killing, actKillAll),
 		evCommandOK:      to(settling, actWatchPidFile),
 		evCommandFailed:  to(killing, actKillAll),
-		evStopByCommand:  to(terminating, actTermAll),
-		evStop:           to(terminating, actTermAll),
+		evStopByCommand:  to(terminating, actTerm),
+		evStop:           to(terminating, actTerm),
 		evKill:           to(killing, actKillAll),
 		evDeadline:       to(killing, actKillAll),
 		evDelete:         refuse(refuseRunning),
@@ -126,7 +126,7 @@ var table = map[protocol.State]map[event]cell{
 		evNotAlive:      to(killing, actKillAll),
 		evMainExited:    to(killing, actKillAll),
 		evStopByCommand: to(stopping, actStopCommand),
-		evStop:          to(terminating, actTermAll),
+		evStop:          to(terminating, actTerm),
 		evKill:          to(killing, actKillAll),
 		evDelete:        refuse(refuseRunning),
 	},
@@ -134,24 +134,24 @@ var table = map[protocol.State]map[event]cell{
 		evDeadline:      to(running, actCheckPidFile),
 		evMainExited:    to(killing, actKillAll),
 		evStopByCommand: to(stopping, actStopCommand),
-		evStop:          to(terminating, actTermMain),
+		evStop:          to(terminating, actTerm),
 		evKill:          to(killing, actKillAll),
 		evDelete:        refuse(refuseRunning),
 	},
 	stopping: {
-		evMainExited:    to(draining, actTermAll),
+		evMainExited:    to(draining, actTermRest),
 		evStopByCommand: to(stopping, actNone),
 		evStop:          to(stopping, actNone),
 		evKill:          to(killing, actKillAll),
 		evStopCmdOK:     to(stopping, actNone),
-		evStopCmdFailed: to(terminating, actTermMain),
-		evDeadline:      to(terminating, actTermMain),
+		evStopCmdFailed: to(terminating, actTerm),
+		evDeadline:      to(terminating, actTerm),
 		evEmpty:         to(ended, actNone),
 		evEmptyAgain:    to(starting, actSpawn),
 		evDelete:        refuse(refuseRunning),
 	},
 	terminating: {
-		evMainExited:    to(draining, actTermAll),
+		evMainExited:    to(draining, actTermRest),
 		evStopByCommand: to(terminating, actNone),
 		evStop:          to(terminating, actNone),
 		evKill:          to(killing, actKillAll),

@@ -40,6 +40,7 @@ type task struct {
 	rec           *record
 	main          *procid.Process
 	watching      bool      // the end of the main process will be told
+	terminated    bool      // SIGTERM was sent to all
 	early         *message  // the end of a process that the pid file named, until another one may take its place
 	named         time.Time // since when it has named the main process
 	cancelPrepare context.CancelFunc

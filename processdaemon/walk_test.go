@@ -144,7 +144,7 @@ func walk(t *testing.T, d *Daemon, s protocol.State, e event) {
 		if pids, err := x.group.Pids(); err != nil || len(pids) != 2 {
 			failed("the stop command does not run beside the process: %v, %v", pids, err)
 		}
-	case actTermMain, actTermAll, actKillAll:
+	case actTerm, actTermRest, actKillAll:
 		eventually(t, fmt.Sprintf("%s × %s: the process ends", s, e), func() bool { return !r.Main.Alive() })
 	default:
 		if runs && c.next != ended && !r.Main.Alive() {

@@ -146,7 +146,7 @@ func fromHealthCheck(h *api.HealthCheck, ports []api.TaskPort) (Check, error) {
 	var err error
 	switch {
 	case h.Type == api.CheckCommand && h.Command != nil:
-		if c.Command.Argv, _, err = cmdline.Split(h.Command.Value); err != nil {
+		if c.Command.Argv, err = cmdline.Split(h.Command.Value); err != nil {
 			err = fmt.Errorf("command: %w", err)
 		}
 	case h.Type == api.CheckHTTP && h.HTTP != nil:

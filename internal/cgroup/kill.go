@@ -101,6 +101,16 @@ func (g *Group) Signal(sig syscall.Signal) error {
 	return errors.Join(err, g.signal(pids, sig))
 }
 
+// SignalFrom sends sig to everything in the group once, to the process pid first. What is
+// forked meanwhile, perhaps to act on the signal, gets none.
+func (g *Group) SignalFrom(pid int, sig syscall.Signal) error {
+	pids, err := g.Pids()
+	if i := slices.Index(pids, pid); i > 0 {
+		pids[0], pids[i] = pids[i], pids[0]
+	}
+	return errors.Join(err, g.signal(pids, sig))
+}
+
 func (g *Group) signal(pids []int, sig syscall.Signal) (err error) {
 	for _, pid := range pids {
 		p, openErr := procid.OpenPid(pid)

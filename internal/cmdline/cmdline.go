@@ -17,16 +17,16 @@ var builtins = map[string]bool{
 
 // Split makes the arguments of a line as one would type it. A line without shell
 // syntax is split at blanks, so that the program is run directly and gets the
-// signals; anything else becomes /bin/sh -c, and shell is true.
-func Split(line string) (argv []string, shell bool, err error) {
+// signals; anything else becomes /bin/sh -c.
+func Split(line string) (argv []string, err error) {
 	argv = strings.Fields(line)
 	switch {
 	case len(argv) == 0:
-		return nil, false, errors.New("the command is empty")
+		return nil, errors.New("the command is empty")
 	case strings.IndexByte(line, 0) >= 0:
-		return nil, false, errors.New("the command holds a zero byte")
+		return nil, errors.New("the command holds a zero byte")
 	case strings.ContainsAny(line, "\"'`$\\|&;<>()*?[]#~!{}\n") || strings.Contains(argv[0], "=") || builtins[argv[0]]:
-		return []string{"/bin/sh", "-c", line}, true, nil
+		return []string{"/bin/sh", "-c", line}, nil
 	}
-	return argv, false, nil
+	return argv, nil
 }
