@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -302,6 +303,44 @@ func TestEveryUpdateCarriesNetworkAndReport(t *testing.T) {
 		}
 		if last.ImageDigest != "sha256:d19e57" || last.ContainerID != "c0ffee" || len(last.IPs) != 1 || last.IPs[0] != "172.17.0.5" || last.Sandbox == "" {
 			t.Errorf("terminal report %+v lacks digest, container, address or sandbox", last)
+		}
+	})
+}
+
+// TestProgressOfACreationIsToldNowAndThen: an archive is unpacked while the task is created,
+// which may take longer than a container does.
+func TestProgressOfACreationIsToldNowAndThen(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(r *rig) {
+		r.runtime.create = func(ctx context.Context, t *Task) error {
+			for i := range 3000 {
+				t.Progress("unpacking a.tar: " + strconv.Itoa(i) + " entries")
+				time.Sleep(100 * time.Millisecond)
+			}
+			return ctx.Err()
+		}
+		info := taskInfo("a", 0)
+		spec := api.TaskSpec{}
+		if err := json.Unmarshal(info.Data, &spec); err != nil {
+			t.Fatal(err)
+		}
+		spec.Kind, spec.Container = api.TaskProcess, nil
+		spec.Process = &api.ProcessTask{StartCmd: "true", WorkPath: "/w", URIs: []api.ProcessURI{{Value: "http://h/a.tar", OutputDir: "/w"}}}
+		var err error
+		if info.Data, err = json.Marshal(&spec); err != nil {
+			t.Fatal(err)
+		}
+		r.agent.launch(info)
+		r.pass(6 * time.Minute)
+		n, running := 0, false
+		for _, s := range r.agent.of("a") {
+			if s.GetState() == mesos.TASK_STARTING && strings.HasPrefix(s.GetMessage(), "unpacking a.tar: ") {
+				n++
+			}
+			running = running || s.GetState() == mesos.TASK_RUNNING
+		}
+		if n < 50 || n > 110 || !running {
+			t.Errorf("%d TASK_STARTING during a creation of five minutes, want about one in 3 s; running: %v", n, running)
 		}
 	})
 }

@@ -71,14 +71,14 @@ func (e *Executor) tellStarting(t *task, text string) {
 	e.tell(t, mesos.TASK_STARTING, text, nil)
 }
 
-// progress takes a text of the preparing step.
+// progress takes a text of the preparing or the creating step.
 func (e *Executor) progress(t *task, text string) {
-	if t.state == statePreparing {
+	if t.state == statePreparing || t.state == stateCreating {
 		e.tellStarting(t, text)
 	}
 }
 
-// throttled returns the function by which a preparing step tells of its
+// throttled returns the function by which a step tells of its
 // progress; it keeps a talkative one from filling the inbox.
 func (e *Executor) throttled(t *task) func(string) {
 	var last time.Time

@@ -21,7 +21,8 @@ type Runtime interface {
 	// beyond caches: pull the image, fetch the archives. progress receives
 	// short texts for people, such as "pulling redis:7 12/40 MB".
 	Prepare(ctx context.Context, t *Task, progress func(string)) error
-	// Create records the intent durably and makes the task, not started.
+	// Create records the intent durably and makes the task, not started. What takes long
+	// is told to the task's Progress.
 	Create(ctx context.Context, t *Task) error
 	// Start starts a created task.
 	Start(ctx context.Context, taskID string) (Started, error)
@@ -114,6 +115,9 @@ type Task struct {
 	// publish ports for the namespace's owner only. It is empty for a task
 	// that joins another and for host networking; Spec.Ports remain the task's own.
 	Publish []api.TaskPort
+	// Progress receives short texts for people while Create is at work, as Prepare's
+	// does. It may be nil.
+	Progress func(string)
 }
 
 // Started tells what came of Start.

@@ -60,6 +60,11 @@ func (t *task) passed(from state) {
 func (e *Executor) limit(t *task) time.Duration {
 	limit := limits[t.state]
 	switch t.state {
+	case stateCreating:
+		if t.spec.Process != nil && len(t.spec.Process.URIs) > 0 {
+			// Archives are unpacked, which the daemon ends when it makes no progress.
+			limit += limits[statePreparing]
+		}
 	case stateStopping:
 		limit += t.drain() + t.grace()
 	case stateStarting:
@@ -204,6 +209,7 @@ func (e *Executor) beginCreate(t *task) {
 	e.tellStarting(t, "creating")
 	box := e.joinNetwork(t)
 	rt, run := t.runtime, *t.run
+	run.Progress = e.throttled(t)
 	e.begin(t, func(ctx context.Context) (any, error) {
 		if err := e.awaitPredecessors(ctx, run.Spec); err != nil {
 			return nil, err

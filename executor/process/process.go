@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -132,22 +133,23 @@ func (r *Runtime) Create(ctx context.Context, t *executor.Task) error {
 	if t.Spec.Process == nil {
 		return fmt.Errorf("task %q: kind %q without its process part", t.Spec.Name, t.Spec.Kind)
 	}
-	r.mu.Lock()
-	spec := specOf(t, r.digests[t.ID])
-	r.mu.Unlock()
 	// A process ends with the boot, so its record need not survive that.
 	if err := r.opt.Journal.PutVolatile(Kind, t.ID, Record{Name: t.Spec.Name}); err != nil {
 		return err
 	}
-	var st protocol.Status
-	err := r.patiently(ctx, func() (err error) {
-		st, err = r.c.Create(ctx, spec)
-		return err
-	})
-	if err != nil {
-		return err
+	st, err := r.create(ctx, t)
+	const tries = 3
+	for try := 1; err == nil && strings.Contains(st.Failure, protocol.CreateAnew) && try < tries; try++ {
+		// A daemon that was killed does not know the passwords any more, and what was fetched
+		// with them is not there, either.
+		r.opt.Logger.Warn("the process is made anew", "task", t.ID, "cause", st.Failure)
+		if err = r.patiently(ctx, func() error { return r.c.Delete(ctx, t.ID) }); err == nil {
+			err = r.Prepare(ctx, t, t.Progress)
+		}
+		if err == nil {
+			st, err = r.create(ctx, t)
+		}
 	}
-	st, err = r.follow(ctx, st, func(s *protocol.Status) bool { return s.State == protocol.StateReady || isEnded(s) || s.Started() })
 	if err != nil {
 		return err
 	}
@@ -161,6 +163,28 @@ func (r *Runtime) Create(ctx context.Context, t *executor.Task) error {
 		return nil
 	}
 	return r.patiently(ctx, func() error { return r.c.PutFiles(ctx, t.ID, filesOf(t.Spec.Files)) })
+}
+
+// create returns once the daemon has prepared the task, or has failed to.
+func (r *Runtime) create(ctx context.Context, t *executor.Task) (st protocol.Status, err error) {
+	r.mu.Lock()
+	spec := specOf(t, r.digests[t.ID])
+	r.mu.Unlock()
+	err = r.patiently(ctx, func() (err error) {
+		st, err = r.c.Create(ctx, spec)
+		return err
+	})
+	if err != nil {
+		return st, err
+	}
+	told := ""
+	return r.follow(ctx, st, func(s *protocol.Status) bool {
+		if s.Progress != "" && s.Progress != told && t.Progress != nil {
+			told = s.Progress
+			t.Progress(told)
+		}
+		return s.State == protocol.StateReady || isEnded(s) || s.Started()
+	})
 }
 
 // settleStep is how long one request for a start waits for the start to be settled.
@@ -299,11 +323,18 @@ func isEnded(s *protocol.Status) bool {
 // patiently repeats a call that may be repeated while the daemon does not answer.
 func (r *Runtime) patiently(ctx context.Context, call func() error) error {
 	var away error
-	for end := time.Now().Add(r.opt.Patience); ; {
+	end := time.Now().Add(r.opt.Patience)
+	for {
+		begin := time.Now()
 		err := call()
 		if err != nil && away != nil && ctx.Err() != nil {
 			// That time is up says less than what it was spent on.
 			return away
+		}
+		// What took so long was at work: a fetch, whose daemon has gone only now.
+		const served = time.Second
+		if now := time.Now(); now.Sub(begin) > served {
+			end = now.Add(r.opt.Patience)
 		}
 		if !errors.Is(err, client.ErrUnavailable) || time.Now().After(end) {
 			return err

@@ -34,6 +34,9 @@ func TestMain(m *testing.M) {
 	if unpack.Asked() {
 		os.Exit(unpack.Main())
 	}
+	if dir := os.Getenv(daemonEnv); dir != "" {
+		os.Exit(childDaemon(dir))
+	}
 	goleak.VerifyTestMain(groups{m})
 }
 

@@ -48,6 +48,8 @@ type Limits struct {
 	CacheAge time.Duration
 	// OutputAge is how long a directory stays that no task uses and nobody has changed; an hour.
 	OutputAge time.Duration
+	// Tell is how often it is told how far an archive is unpacked; three seconds.
+	Tell time.Duration
 }
 
 func (l *Limits) defaults() {
@@ -60,6 +62,7 @@ func (l *Limits) defaults() {
 	set(&l.CacheBytes, 10<<30)
 	set(&l.CacheAge, 7*24*time.Hour)
 	set(&l.OutputAge, time.Hour)
+	set(&l.Tell, 3*time.Second)
 }
 
 func set[T int | int64 | time.Duration](v *T, def T) {

@@ -68,7 +68,7 @@ func (f *Fetcher) Provide(ctx context.Context, u protocol.URI, place string, as 
 }
 
 // errSealed is for a task whose preparation a restart of the daemon interrupted.
-var errSealed = errors.New("the daemon was restarted before it was here, and does not keep the password and query of a uri; create the task anew")
+var errSealed = errors.New("the daemon was restarted before it was here, and does not keep the password and query of a uri; " + protocol.CreateAnew)
 
 // Seal returns a URI without what may be secret in it (user information, password,
 // query), as it may be kept on disk, and the place to give to Provide with it. The
@@ -174,9 +174,6 @@ func onAnotherMount(parent, dir *os.Root) bool {
 	return err1 == nil && err2 == nil && a != b
 }
 
-// unpackingEvery is how often it is told how far an archive is unpacked.
-const unpackingEvery = 3 * time.Second
-
 // percent is a share for people. A zip archive is read more than once in places.
 func percent(n, of int64) string { return fmt.Sprintf("%d%%", min(100, 100*n/max(1, of))) }
 
@@ -211,7 +208,7 @@ func (p *publication) unpack(ctx context.Context, root *os.Root) error {
 	}
 	said := time.Now()
 	return p.f.unpack.Run(ctx, job, blob, to, func(n unpack.Progress) {
-		if now := time.Now(); p.progress != nil && now.Sub(said) >= unpackingEvery {
+		if now := time.Now(); p.progress != nil && now.Sub(said) >= p.f.limits.Tell {
 			said = now
 			p.progress(fmt.Sprintf("unpacking %s: %d entries, %s (%s)", p.s.shown, n.Entries, amount(n.Unpacked, -1), percent(n.Packed, st.Size())))
 		}

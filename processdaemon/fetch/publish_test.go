@@ -524,3 +524,28 @@ func TestOutputInUseIsWaitedFor(t *testing.T) {
 		t.Errorf("locks left: %v", f.outputs)
 	}
 }
+
+// TestProgressOfUnpackingIsTold: in entries and bytes, not too often.
+func TestProgressOfUnpackingIsTold(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		tell time.Duration
+		last string
+	}{{time.Nanosecond, ": 3 entries, 1.5 MB (100%)"}, {time.Hour, ""}} {
+		f := newFetcher(t, Limits{Tell: c.tell})
+		dir := t.TempDir()
+		a := filepath.Join(dir, "a.tar")
+		put(t, a, string(archivetest.Tar(t, archivetest.Entry{Name: "d/", Type: '5'}, archivetest.Entry{Name: "d/big", Body: strings.Repeat("x", 1_500_000)}, archivetest.Entry{Name: "e"})))
+		var told []string
+		if _, err := f.Provide(t.Context(), protocol.URI{Value: a, OutputDir: filepath.Join(dir, "out")}, "", nil, func(text string) {
+			if strings.HasPrefix(text, "unpacking ") {
+				told = append(told, text)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if c.last == "" && len(told) > 0 || c.last != "" && (len(told) == 0 || told[len(told)-1] != "unpacking "+a+c.last) {
+			t.Errorf("%v: %q", c.tell, told)
+		}
+	}
+}

@@ -238,6 +238,11 @@ type URI struct {
 	Digest string `json:"digest,omitempty"`
 }
 
+// CreateAnew is in the failure of a task whose preparation a restart of the daemon
+// interrupted and that needs what no record may hold: who deletes it, fetches and creates it
+// again loses nothing.
+const CreateAnew = "create the task anew"
+
 // FetchRequest asks for content to be brought into the cache.
 type FetchRequest struct {
 	// User is the account of the task that it is for: files of the agent are read with
