@@ -12,6 +12,8 @@ type group struct {
 	tasks []*task
 	// culprit is the task whose failure ends the group; nil while there is none.
 	culprit *task
+	// init is the deadline of the init tasks; nil before the first has started.
+	init *timer
 	// box holds the network namespace that tasks share; nil while there is none.
 	box *box
 }

@@ -39,6 +39,39 @@ func (g *group) started() bool {
 	return true
 }
 
+// initLimit is how long the init tasks of a taskgroup may take together, from the start
+// of the first to the end of the last.
+const initLimit = 2 * time.Hour
+
+// initLate is the pause before a look at an init task that was just between two states.
+const initLate = time.Second
+
+// limitInit begins to count with the first init task.
+func (e *Executor) limitInit(g *group) {
+	if g.init == nil {
+		g.init = e.timers.after(initLimit, func() { e.initExpired(g) })
+	}
+}
+
+// initExpired fails the init task whose turn it is. One that is starting or ending has
+// the limit of that state.
+func (e *Executor) initExpired(g *group) {
+	for _, t := range g.tasks {
+		switch {
+		case t.lifecycle() != api.LifecycleInit || t.state >= stateCancelling:
+		case t.state != stateRunning:
+			g.init = e.timers.after(initLate, func() { e.initExpired(g) })
+			return
+		default:
+			t.failure = fmt.Errorf("has not come to its end within the %s that the init tasks of a taskgroup have together", initLimit)
+			e.log.Warn("init tasks take too long", "task", t.id, "limit", initLimit)
+			e.deliver(t, eventKill)
+			e.failGroup(t)
+			return
+		}
+	}
+}
+
 // announce reports TASK_RUNNING for the tasks of a group once all of it has started.
 func (e *Executor) announce(g *group) {
 	if g.culprit != nil || !g.started() {
@@ -121,6 +154,28 @@ func (e *Executor) holdBack(t *task) bool {
 	return true
 }
 
+// The sidecars' share of a grace period: they end after the main tasks, before the same
+// deadline, and must not be left with nothing by one that does not end when it is told to.
+const (
+	sidecarShare     = 2 * time.Second
+	sidecarShareMost = 4 // one part in so many
+)
+
+// graceBeforeSidecars is how long a task may take to end: its grace period, for a main
+// task less the share of the sidecars that are still to end after it.
+func (t *task) graceBeforeSidecars() time.Duration {
+	grace := t.grace()
+	if t.lifecycle() != api.LifecycleMain {
+		return grace
+	}
+	for _, o := range t.group.tasks {
+		if o.lifecycle() == api.LifecycleSidecar && o.launched && o.state < stateEnded {
+			return grace - min(sidecarShare, grace/sidecarShareMost)
+		}
+	}
+	return grace
+}
+
 // release lets a sidecar end that was held back, with what is left of the time.
 func (e *Executor) release(t *task) {
 	if t.held == nil {
@@ -145,6 +200,9 @@ func (e *Executor) taskEnded(t *task) {
 			g.culprit = t
 			e.killSiblings(t, fmt.Sprintf("killed because init task %q of the same taskgroup did not succeed", t.name()))
 		}
+		if !slices.ContainsFunc(g.tasks, func(o *task) bool { return o.lifecycle() == api.LifecycleInit && o.state < stateEnded }) {
+			e.timers.stop(g.init)
+		}
 	case api.LifecycleMain:
 		well := true
 		for _, o := range g.tasks {
@@ -156,13 +214,12 @@ func (e *Executor) taskEnded(t *task) {
 			}
 		}
 		for _, o := range g.tasks {
-			if o.lifecycle() != api.LifecycleSidecar || o.state >= stateEnded {
-				continue
-			}
-			if o.held == nil {
-				e.kill(o, &killCause{message: "stopped because the main tasks of the taskgroup have ended", complete: well})
-			} else {
+			switch {
+			case o.lifecycle() == api.LifecycleMain || o.state >= stateEnded:
+			case o.held != nil:
 				e.release(o)
+			default: // also an init task, if the main tasks were killed before their turn
+				e.kill(o, &killCause{message: "stopped because the main tasks of the taskgroup have ended", complete: well})
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -140,7 +141,8 @@ func stopsAfter(r *rig, id string, d time.Duration) {
 	}
 }
 
-// TestSidecarsStopAfterTheMainTasksBeforeOneDeadline: the sidecar gets what is left.
+// TestSidecarsStopAfterTheMainTasksBeforeOneDeadline: the sidecar gets what is left, and its
+// share of the time if the main tasks leave nothing.
 func TestSidecarsStopAfterTheMainTasksBeforeOneDeadline(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*rig){
@@ -150,7 +152,7 @@ func TestSidecarsStopAfterTheMainTasksBeforeOneDeadline(t *testing.T) {
 		for _, c := range []struct {
 			takes time.Duration
 			want  string
-		}{{4 * time.Second, "stop s 6s"}, {time.Hour, "stop s 0s"}} {
+		}{{4 * time.Second, "stop s 6s"}, {time.Hour, "stop s 2s"}} {
 			t.Run(name+" "+c.want, func(t *testing.T) {
 				t.Parallel()
 				inBubble(t, func(r *rig) { stopsAfter(r, "m", c.takes) }, func(r *rig) {
@@ -335,6 +337,126 @@ func TestEveryTaskSeesThePortsOfAll(t *testing.T) {
 		}
 		if got := r.runtime.task("a").Spec.Process.StartCmd; got != "x 61002 61001" {
 			t.Errorf("start command %q", got)
+		}
+	})
+}
+
+// TestSidecarsShareOfTheGrace: a quarter, at most two seconds, and only where a sidecar is
+// there to have it.
+func TestSidecarsShareOfTheGrace(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		grace   int64
+		sidecar bool
+		want    string
+	}{{10, true, "stop m 8s"}, {4, true, "stop m 3s"}, {60, true, "stop m 58s"}, {0, true, "stop m 750ms"}, {10, false, "stop m 10s"}} {
+		t.Run(c.want, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, nil, func(r *rig) {
+				s := taskInfo("s", 0, withGrace(c.grace), lifecycle(api.LifecycleSidecar))
+				r.agent.launch(s, taskInfo("m", 1, withGrace(c.grace)))
+				r.settle()
+				if !c.sidecar {
+					r.runtime.exit("s", Exit{Known: true})
+					r.settle()
+				}
+				r.agent.kill("m", 0)
+				r.settle()
+				if !r.runtime.has(c.want) {
+					t.Errorf("calls %v, want %s", r.runtime.called(), c.want)
+				}
+			})
+		})
+	}
+}
+
+// TestInitTasksHaveOneLimitTogether: the one that runs when it is over fails, and says why.
+func TestInitTasksHaveOneLimitTogether(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(r *rig) {
+		r.agent.launch(taskInfo("i1", 0, initTask), taskInfo("i2", 1, initTask), taskInfo("m", 2))
+		r.settle()
+		r.pass(initLimit - time.Minute)
+		r.runtime.exit("i1", Exit{Known: true})
+		r.settle()
+		if got := r.starts(); got != "i1 i2" {
+			t.Fatalf("started %q", got)
+		}
+		r.pass(time.Minute - time.Second)
+		if r.runtime.has("stop i2 1s") {
+			t.Error("stopped before its time")
+		}
+		r.pass(time.Second)
+		if err := r.ended(); err != nil {
+			t.Error(err)
+		}
+		i, m := r.agent.last("i2"), r.agent.last("m")
+		if i.GetState() != mesos.TASK_FAILED || !strings.Contains(i.GetMessage(), "within the 2h0m0s that the init tasks of a taskgroup have together") {
+			t.Errorf("%s %q", i.GetState(), i.GetMessage())
+		}
+		if m.GetState() != mesos.TASK_KILLED || !strings.Contains(m.GetMessage(), `"task-i2"`) {
+			t.Errorf("%s %q", m.GetState(), m.GetMessage())
+		}
+	})
+}
+
+// TestKillInTheMidstOfALongInit: whoever is killed, it is done within the grace.
+func TestKillInTheMidstOfALongInit(t *testing.T) {
+	t.Parallel()
+	for name, kill := range map[string]func(*rig){
+		"init":     func(r *rig) { r.agent.kill("i", 0) },
+		"main":     func(r *rig) { r.agent.kill("m", 0) },
+		"all":      func(r *rig) { r.agent.kill("m", 0); r.agent.kill("s", 0); r.agent.kill("i", 0) },
+		"shutdown": func(r *rig) { r.agent.shutdown() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(r *rig) { stopsAfter(r, "i", time.Hour) }, func(r *rig) {
+				r.agent.launch(taskInfo("i", 0, initTask, withGrace(3)), taskInfo("s", 1, sidecar), taskInfo("m", 2))
+				r.settle()
+				r.pass(time.Hour)
+				began := time.Now()
+				kill(r)
+				if err := r.ended(); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took > 4*time.Second {
+					t.Errorf("took %s", took)
+				}
+				for _, id := range []string{"i", "s", "m"} {
+					if s := r.agent.last(id); s.GetState() != mesos.TASK_KILLED {
+						t.Errorf("%s ended as %s %q", id, s.GetState(), s.GetMessage())
+					}
+				}
+				if r.starts() != "i" {
+					t.Errorf("started %q", r.starts())
+				}
+			})
+		})
+	}
+}
+
+// TestRemoveIsTriedUntilItsLimit: a runtime that is away for most of the time that a
+// removal has is asked again before it is over.
+func TestRemoveIsTriedUntilItsLimit(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(r *rig) {
+		var back time.Time
+		r.runtime.remove = func(context.Context, string) error {
+			if time.Now().Before(back) {
+				return errors.New("nobody answers")
+			}
+			return nil
+		}
+		r.agent.launch(taskInfo("a", 0))
+		r.settle()
+		back = time.Now().Add(25 * time.Second)
+		r.agent.kill("a", 0)
+		if err := r.ended(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(back); took < 0 || strings.Contains(r.log.String(), "something is left") {
+			t.Errorf("ended %s after it was back", took)
 		}
 	})
 }

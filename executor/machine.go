@@ -272,7 +272,8 @@ var limits = map[state]time.Duration{
 	// Siblings may be preparing or creating as long as they are allowed to.
 	statePrepared: 2 * time.Hour,
 	stateCreating: 2 * time.Minute,
-	stateCreated:  2 * time.Hour,
+	// The init tasks have their own limit, and the steps of each come on top.
+	stateCreated:  initLimit + time.Hour,
 	stateStarting: 2 * time.Minute,
 	stateRunning:  0,
 	// The step was told to return; a mute engine must not keep us from stopping.

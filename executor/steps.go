@@ -91,6 +91,7 @@ func (e *Executor) act(t *task, do action, ev event, from state) {
 	case run:
 		e.beginWait(t)
 		if t.lifecycle() == api.LifecycleInit {
+			e.limitInit(t.group)
 			e.tellStarting(t, "running to completion before the others start")
 			return
 		}
@@ -249,7 +250,7 @@ func (e *Executor) beginWait(t *task) {
 }
 
 func (e *Executor) beginStop(t *task) {
-	rt, id, grace, ended := t.runtime, t.id, t.grace(), t.waitDone
+	rt, id, grace, ended := t.runtime, t.id, t.graceBeforeSidecars(), t.waitDone
 	drain := t.drainLeft()
 	e.begin(t, func(ctx context.Context) (any, error) {
 		if rt == nil {
@@ -300,7 +301,8 @@ func (e *Executor) beginRemove(t *task) {
 // later does the step of a state again after a pause.
 func (e *Executor) later(t *task, in state) {
 	t.retries++
-	e.timers.after(pauseBeforeAgain<<min(t.retries-1, 5), func() {
+	// It stays short beside the state's limit, so that the last try is made near that.
+	e.timers.after(pauseBeforeAgain<<min(t.retries-1, 3), func() {
 		if t.state != in {
 			return
 		}

@@ -315,3 +315,36 @@ func TestStopSignalOfTheKillPolicy(t *testing.T) {
 	c.waitExecutorGone(g)
 	c.nothingLeft()
 }
+
+// TestSidecarHasItsShareOfTheGrace: a main task that does not end when it is told to leaves
+// the sidecar time to end in order, within the one grace period.
+func TestSidecarHasItsShareOfTheGrace(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, clusterOptions{})
+	deaf := proc(c, "deaf", "trap '' TERM; while :; do sleep 0.1; done")
+	side := proc(c, "side", "trap 'echo flushed; exit 0' TERM; echo up; while :; do sleep 0.05; done")
+	side.Lifecycle = api.LifecycleSidecar
+	for _, s := range []*api.TaskSpec{deaf, side} {
+		s.KillPolicy = api.TaskKillPolicy{GracePeriodSeconds: 8}
+	}
+	g := c.launch(deaf, side)
+	c.waitState(g, "deaf", mesos.TASK_RUNNING)
+	text := func() string {
+		out, err := os.ReadFile(filepath.Join(c.report(g, "side").Sandbox, "stdout"))
+		if err != nil {
+			t.Error(err)
+		}
+		return string(out)
+	}
+	eventually(t, 20*time.Second, "the trap", func() bool { return text() == "up\n" })
+	began := time.Now()
+	c.kill(g, "deaf")
+	c.kill(g, "side")
+	c.waitState(g, "deaf", mesos.TASK_KILLED)
+	took := time.Since(began)
+	c.waitState(g, "side", mesos.TASK_KILLED)
+	if took < 6*time.Second || text() != "up\nflushed\n" {
+		t.Errorf("the main task took %v, and the sidecar wrote %q", took, text())
+	}
+	c.waitAllGone(g)
+}
