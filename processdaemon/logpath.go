@@ -214,6 +214,9 @@ func (p *logPlace) readAt(name string, from int64, buf []byte) (int, int64, erro
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if isCut(root, name) {
+		settleOutput(root, name)
+	}
 	return readOutput(root, name, from, buf, func(name string) (*os.File, int64, error) {
 		f, st, err := p.file(root, name, os.O_RDONLY)
 		if err != nil {

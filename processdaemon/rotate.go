@@ -150,14 +150,22 @@ func (r *rotator) leave(f *outputFile) {
 // ever written to it, wherever that is now, and returns the place after what was read; a
 // place that is gone moves to the first one that is there. from < 0 is that many bytes before the end.
 func (r *rotator) readAt(path string, from int64, buf []byte) (n int, next int64, err error) {
-	r.cutting.RLock()
-	defer r.cutting.RUnlock()
 	root, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
 		return 0, from, err
 	}
 	defer root.Close()
-	return readOutput(root, filepath.Base(path), from, buf, func(name string) (*os.File, int64, error) {
+	name := filepath.Base(path)
+	if isCut(root, name) {
+		// It waits for a cut under way; what a daemon left that was killed in the
+		// middle would make every place wrong.
+		r.cutting.Lock()
+		settleOutput(root, name)
+		r.cutting.Unlock()
+	}
+	r.cutting.RLock()
+	defer r.cutting.RUnlock()
+	return readOutput(root, name, from, buf, func(name string) (*os.File, int64, error) {
 		return openRegular(root, name, os.O_RDONLY)
 	})
 }

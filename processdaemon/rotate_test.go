@@ -262,3 +262,38 @@ func TestDivide(t *testing.T) {
 		}
 	})
 }
+
+// TestReaderSettlesAKilledCut: whoever reads before the next cut finds every byte at its place, too.
+func TestReaderSettlesAKilledCut(t *testing.T) {
+	t.Parallel()
+	for _, done := range []bool{false, true} {
+		dir := t.TempDir()
+		const older, head = "older\n", "head\n"
+		write(t, filepath.Join(dir, pieceName("stdout", 100)), older, 0o644)
+		write(t, filepath.Join(dir, "stdout"+cuttingEnd), head, 0o644)
+		rest := "and the rest\n"
+		if present := head + rest; done {
+			write(t, filepath.Join(dir, "stdout"), rest, 0o644)
+		} else {
+			write(t, filepath.Join(dir, "stdout"), present, 0o644)
+		}
+		r := newRotator(1<<20, 3, logTo(t))
+		var got strings.Builder
+		at := int64(0)
+		for buf := make([]byte, 1000); ; {
+			n, next, err := r.readAt(filepath.Join(dir, "stdout"), at, buf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n == 0 {
+				break
+			}
+			got.Write(buf[:n])
+			at = next
+		}
+		r.in.Close()
+		if want := older + head + rest; got.String() != want || at != 100+int64(len(want)) {
+			t.Errorf("the cut was done: %v; %q up to %d", done, got.String(), at)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -212,6 +213,23 @@ func (c *cutter) settle() (err error) {
 	p := outputPiece{pieceName(c.name, c.begin()), c.begin(), size}
 	c.add(p)
 	return c.root.Rename(c.name+cuttingEnd, p.name)
+}
+
+// isCut tells whether an output is being cut, or was when a daemon was killed.
+func isCut(root *os.Root, name string) bool {
+	_, err := root.Lstat(name + cuttingEnd)
+	return err == nil
+}
+
+// settleOutput settles what a kill in the middle of a cut left. Where that cannot be, as on a
+// read-only disk, it stays. No head may be cut off meanwhile.
+func settleOutput(root *os.Root, name string) {
+	f, _, err := openRegular(root, name, os.O_RDONLY)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	_ = (&cutter{root: root, f: f, name: name, keep: math.MaxInt}).settle() // see above
 }
 
 // sameHead tells whether a file begins with all that is in another.

@@ -73,8 +73,16 @@ func (d *Daemon) serveLogs(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	from, exact := int64(-1), q.Get("places") == "true"
+	if v := q.Get("from"); v != "" {
+		var err error
+		if from, err = strconv.ParseInt(v, 10, 64); err != nil || from < 0 {
+			answer(w, nil, fail(protocol.CodeInvalid, "from=%q: want a place, a number of bytes", v))
+			return
+		}
+	}
 	flush := http.NewResponseController(w)
-	began := false
+	began, expected := false, int64(-1)
 	begin := func() {
 		if !began {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -82,7 +90,15 @@ func (d *Daemon) serveLogs(w http.ResponseWriter, r *http.Request) {
 			began = true
 		}
 	}
-	err := d.logs(r.Context(), r.PathValue("id"), stream, q.Get("file"), int64(n), lines, follow, func(b []byte) error {
+	start := logStart{bytes: int64(n), lines: lines, from: from}
+	err := d.logs(r.Context(), r.PathValue("id"), stream, q.Get("file"), start, follow, func(at int64, b []byte) error {
+		switch {
+		case !began:
+			w.Header().Set(protocol.PlaceHeader, strconv.FormatInt(at, 10))
+		case exact && at != expected:
+			return errGap
+		}
+		expected = at + int64(len(b))
 		begin()
 		_, err := w.Write(b)
 		return errors.Join(err, flush.Flush())

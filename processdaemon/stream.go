@@ -16,11 +16,18 @@ import (
 // the stream log, of a file of its logPath (empty is the one written to last), and with follow what is
 // written from then on, until nothing of the task runs.
 func (d *Daemon) Logs(ctx context.Context, id, stream, file string, bytes int64, follow bool, say func([]byte) error) error {
-	return d.logs(ctx, id, stream, file, bytes, -1, follow, say)
+	return d.logs(ctx, id, stream, file, logStart{bytes: bytes, lines: -1, from: -1}, follow, func(_ int64, b []byte) error { return say(b) })
 }
 
-// logs is Logs with the last lines in place of bytes, where lines is not negative.
-func (d *Daemon) logs(ctx context.Context, id, stream, file string, size, lines int64, follow bool, say func([]byte) error) error {
+// logStart is where output begins that is asked for: so many bytes before its end, or
+// lines, or at a place, unless these are negative.
+type logStart struct{ bytes, lines, from int64 }
+
+// errGap ends a stream at output that is gone.
+var errGap = errors.New("some output is gone")
+
+// logs is Logs from a start; say is given the place of what it gets, too.
+func (d *Daemon) logs(ctx context.Context, id, stream, file string, start logStart, follow bool, say func(at int64, text []byte) error) error {
 	t, err := d.task(id)
 	if err != nil {
 		return err
@@ -33,9 +40,12 @@ func (d *Daemon) logs(ctx context.Context, id, stream, file string, size, lines 
 		return err
 	}
 	const pause = 100 * time.Millisecond
-	at, buf := -max(1, size), make([]byte, 32<<10)
-	if lines >= 0 {
-		if at, err = lastLines(readAt, lines); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	at, buf := -max(1, start.bytes), make([]byte, 32<<10)
+	switch {
+	case start.from >= 0:
+		at = start.from
+	case start.lines >= 0:
+		if at, err = lastLines(readAt, start.lines); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fail(protocol.CodeInternal, "output of task %q: %v", id, err)
 		}
 	}
@@ -52,7 +62,7 @@ func (d *Daemon) logs(ctx context.Context, id, stream, file string, size, lines 
 			if at = next; n == 0 {
 				break
 			}
-			if err := say(buf[:n]); err != nil {
+			if err := say(next-int64(n), buf[:n]); err != nil {
 				return nil // whoever listened has gone
 			}
 		}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"tandem/processdaemon/protocol"
 )
@@ -38,24 +40,101 @@ func (c *Client) LogLines(ctx context.Context, id, stream string, lines int, fol
 	return c.logs(ctx, id, stream, q, w)
 }
 
+const (
+	// restartTime is how long a daemon may be away while somebody follows an output.
+	restartTime  = 30 * time.Second
+	restartPause = 100 * time.Millisecond
+)
+
+// logs copies an output. One that is followed goes on at its place when the daemon is
+// restarted or replaced meanwhile.
 func (c *Client) logs(ctx context.Context, id, stream string, q url.Values, w io.Writer) error {
 	stream, file, _ := strings.Cut(stream, "/")
 	q.Set("stream", stream)
 	if file != "" {
 		q.Set("file", file)
 	}
-	resp, err := c.send(ctx, http.MethodGet, taskPath(id, "/logs")+"?"+q.Encode(), nil)
-	if err != nil {
+	out := &output{w: w, place: -1}
+	// Without a name, the file of logPath may be another one the next time.
+	if q.Get("follow") != "true" || stream == "log" && file == "" {
+		_, err := c.copyLogs(ctx, id, q, out)
 		return err
 	}
-	defer resp.Body.Close()
-	if _, err := io.Copy(w, resp.Body); err != nil {
-		if ctx.Err() != nil {
+	q.Set("places", "true")
+	away := time.Now()
+	for over := false; ; {
+		n, err := c.copyLogs(ctx, id, q, out)
+		if n > 0 {
+			away = time.Now()
+		}
+		if out.place >= 0 {
+			q.Set("from", strconv.FormatInt(out.place, 10))
+		}
+		switch {
+		case out.err != nil:
+			return out.err
+		case err == nil && (over && n == 0 || out.place < 0 && n > 0):
+			return nil // it is over, or the daemon knows no places
+		case err != nil && (!errors.Is(err, ErrUnavailable) || out.place < 0 && n > 0 || time.Since(away) > restartTime):
+			return err
+		}
+		// The answer ends with the task, with the daemon, and where output is gone.
+		s, statusErr := c.Status(ctx, id)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case IsCode(statusErr, protocol.CodeNotFound):
+			return nil
+		case statusErr == nil:
+			away = time.Now()
+			over = s.State == protocol.StateEnded || s.State == protocol.StateDeleted
+		}
+		if err == nil && (n > 0 || over) {
+			continue
+		}
+		select {
+		case <-time.After(restartPause):
+		case <-ctx.Done():
 			return ctx.Err()
 		}
-		return c.unavailable(err)
 	}
-	return nil
+}
+
+// output counts the places of what it passes on.
+type output struct {
+	w     io.Writer
+	place int64 // of what comes next; -1 when not known
+	err   error // of w
+}
+
+// Write passes text on.
+func (o *output) Write(text []byte) (int, error) {
+	n, err := o.w.Write(text)
+	if o.place >= 0 {
+		o.place += int64(n)
+	}
+	o.err = err
+	return n, err
+}
+
+// copyLogs copies what one answer has.
+func (c *Client) copyLogs(ctx context.Context, id string, q url.Values, out *output) (int64, error) {
+	resp, err := c.send(ctx, http.MethodGet, taskPath(id, "/logs")+"?"+q.Encode(), nil)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	if at, err := strconv.ParseInt(resp.Header.Get(protocol.PlaceHeader), 10, 64); err == nil {
+		out.place = at
+	}
+	n, err := io.Copy(out, resp.Body)
+	switch {
+	case err == nil || out.err != nil:
+		return n, out.err
+	case ctx.Err() != nil:
+		return n, ctx.Err()
+	}
+	return n, c.unavailable(err)
 }
 
 // Events tells the status of every task of an owner, of all when it is empty, and

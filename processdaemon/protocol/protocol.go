@@ -29,6 +29,10 @@ package protocol
 
 import "time"
 
+// PlaceHeader is a header of the answer with a task's output: the place of the first
+// byte that follows, counted from the first that was ever written.
+const PlaceHeader = "Tandem-Place"
+
 // Version of the API.
 const Version = "v1"
 
