@@ -1,7 +1,7 @@
 #!/bin/sh
 # What runs in the machine of vm.sh. Its output is a serial line; the last one tells how it ended.
 stty raw -echo 2>/dev/null </dev/ttyS1
-export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+export TANDEM_VM=1 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 cd /payload || exit 1
 code=0
 if [ -e command ]; then

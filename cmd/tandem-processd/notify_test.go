@@ -75,7 +75,7 @@ func TestUnit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Type=notify", "KillMode=process", "WatchdogSec=", "ExecReload=/bin/kill -USR2 $MAINPID", "NotifyAccess=main"} {
+	for _, want := range []string{"Type=notify", "KillMode=process", "WatchdogSec=", "ExecReload=/bin/sh -c 'kill -USR2 $MAINPID'", "NotifyAccess=main", "StartLimitIntervalSec=0"} {
 		if !strings.Contains(string(b), want) {
 			t.Errorf("lacks %s", want)
 		}
