@@ -353,3 +353,40 @@ func TestProgressIsTold(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 }
+
+// TestProxyOfTheEnvironment: the daemon's own; NO_PROXY names who is asked directly, and
+// nobody on this machine is asked through it.
+func TestProxyOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	through := make(chan string, 10)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		through <- r.URL.String()
+		fmt.Fprint(w, "from afar")
+	}))
+	t.Cleanup(proxy.Close)
+	near := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "from here") }))
+	t.Cleanup(near.Close)
+	p := newProc(t)
+	p.env = []string{"http_proxy=" + proxy.URL, "no_proxy=direct.invalid"}
+	p.start("")
+	fetch := func(uri string) error {
+		_, err := p.c.Fetch(context.Background(), "", []protocol.URI{{Value: uri}}, nil)
+		return err
+	}
+	if err := errors.Join(fetch("http://far.invalid/x?y"), fetch(near.URL+"/x")); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := p.c.Fetch(ctx, "", []protocol.URI{{Value: "http://direct.invalid/x"}}, nil); err == nil {
+		t.Error("a host that is no host was asked through the proxy")
+	}
+	close(through)
+	var all []string
+	for u := range through {
+		all = append(all, u)
+	}
+	if strings.Join(all, " ") != "http://far.invalid/x?y" {
+		t.Errorf("through the proxy: %v", all)
+	}
+}

@@ -166,7 +166,7 @@ func (u *unpacker) zip(r io.ReaderAt, size int64) error {
 			return err
 		}
 		if err := u.zipEntry(name, e); err != nil {
-			if errors.Is(err, zip.ErrChecksum) || errors.Is(err, zip.ErrFormat) || errors.Is(err, zip.ErrAlgorithm) || errors.Is(err, io.ErrUnexpectedEOF) {
+			if errors.Is(err, zip.ErrChecksum) || errors.Is(err, zip.ErrFormat) || errors.Is(err, io.ErrUnexpectedEOF) {
 				return NotA("zip archive", err)
 			}
 			return err
@@ -189,7 +189,15 @@ func (u *unpacker) zipEntry(name string, e *zip.File) error {
 			return err
 		}
 	}
+	// APPNOTE.TXT, 4.4.4; package zip would take what is encrypted for damaged content.
+	const encrypted = 1
+	if e.Flags&encrypted != 0 {
+		return fmt.Errorf("%q is encrypted; make the archive without a password", e.Name)
+	}
 	r, err := e.Open()
+	if errors.Is(err, zip.ErrAlgorithm) {
+		return fmt.Errorf("%q is compressed in a way that is not supported (method %d of zip archives); use deflate or none", e.Name, e.Method)
+	}
 	if err != nil {
 		return err
 	}

@@ -148,9 +148,9 @@ func (d *download) request(ctx context.Context) (same bool, err error) {
 	}
 	resp, err := d.f.client.Do(req)
 	if err != nil {
-		var failed error = &retryable{error: withoutURL(err)}
-		if errors.Is(err, errRedirect) {
-			failed = withoutURL(err)
+		failed := withoutURL(err)
+		if !errors.Is(failed, errRedirect) {
+			failed = &retryable{error: failed}
 		}
 		return false, d.broken(ctx, failed, false)
 	}

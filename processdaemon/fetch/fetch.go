@@ -223,8 +223,9 @@ func parse(u protocol.URI) (*source, error) {
 	default:
 		return nil, fmt.Errorf("uri scheme %q is not supported; want file, http or https", p.Scheme)
 	}
-	if s.base == "/" || s.base == "." || s.base == ".." {
-		return nil, fmt.Errorf("uri %q: no file name", s.shown)
+	const longest = 255 // NAME_MAX
+	if s.base == "/" || s.base == "." || s.base == ".." || strings.Contains(s.base, "\x00") || len(s.base) > longest {
+		return nil, fmt.Errorf("uri %.300q: no file name", s.shown)
 	}
 	s.userInfo = p.User != nil
 	if p.User != nil && s.user == "" {

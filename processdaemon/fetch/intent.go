@@ -12,6 +12,12 @@ import (
 // unpackPrefix starts the name of every directory that is being filled.
 const unpackPrefix = ".tandem-unpack-"
 
+// besides is the name of what is being filled for a directory, beside it. Another daemon
+// of this machine that works in the same one has another name.
+func (f *Fetcher) besides(dir string) string {
+	return unpackPrefix + hash(f.dir + "\x00" + dir)[:16]
+}
+
 // The intents name the directories that are being filled, for they lie
 // elsewhere, where nobody would look for them after the daemon was killed.
 func (f *Fetcher) intents() string { return filepath.Join(f.dir, "unpacking") }

@@ -47,10 +47,24 @@ type mergeRecord struct {
 
 // step moves one thing. Where it is shows by its inode number what was done.
 type step struct {
-	Name  string `json:"name"`
+	Name  name   `json:"name"`
 	Inode uint64 `json:"inode"`
 	// Replaces tells that something is there.
 	Replaces bool `json:"replaces,omitempty"`
+}
+
+// name is that of a file in JSON, which need not be UTF-8.
+type name string
+
+// MarshalJSON makes a string in base64 of it.
+func (n name) MarshalJSON() ([]byte, error) { return json.Marshal([]byte(n)) }
+
+// UnmarshalJSON takes what MarshalJSON makes.
+func (n *name) UnmarshalJSON(b []byte) error {
+	var raw []byte
+	err := json.Unmarshal(b, &raw)
+	*n = name(raw)
+	return err
 }
 
 // plan finds the steps, or all that is in the way.
@@ -60,27 +74,27 @@ func (m *merge) plan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = walk(m.from, func(name string, d fs.FileInfo) error {
+	err = walk(m.from, func(at string, d fs.FileInfo) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		st, err := m.to.Lstat(name)
+		st, err := m.to.Lstat(at)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		if err == nil && d.IsDir() {
-			why := m.enterable(name, here)
+			why := m.enterable(at, here)
 			if why == "" {
 				return nil
 			}
-			inTheWay = append(inTheWay, name+": "+why)
+			inTheWay = append(inTheWay, at+": "+why)
 			return fs.SkipDir
 		}
 		if err == nil && st.IsDir() {
-			inTheWay = append(inTheWay, name+": a directory is in the way of a file")
+			inTheWay = append(inTheWay, at+": a directory is in the way of a file")
 			return nil
 		}
-		m.Steps = append(m.Steps, step{Name: name, Inode: inode(d), Replaces: err == nil})
+		m.Steps = append(m.Steps, step{Name: name(at), Inode: inode(d), Replaces: err == nil})
 		if d.IsDir() {
 			return fs.SkipDir
 		}
@@ -129,7 +143,7 @@ func (m *merge) undo(steps int, err error) error {
 	var left []string
 	for _, s := range slices.Backward(m.Steps[:steps]) {
 		if m.takeBack(s) != nil {
-			left = append(left, s.Name)
+			left = append(left, string(s.Name))
 		}
 	}
 	if len(left) > 0 {
@@ -162,10 +176,10 @@ func (s step) kept() string { return fmt.Sprintf(".tandem-old-%d", s.Inode) }
 
 // take takes a step, unless it was taken.
 func (m *merge) take(s step) error {
-	if inodeOf(m.from, s.Name) != s.Inode {
+	if inodeOf(m.from, string(s.Name)) != s.Inode {
 		return nil
 	}
-	return m.at(s.Name, func(from, to int, base string) error {
+	return m.at(string(s.Name), func(from, to int, base string) error {
 		err := m.renameat2(from, base, to, base, unix.RENAME_NOREPLACE)
 		if err == nil {
 			return nil
@@ -198,22 +212,22 @@ func (m *merge) take(s step) error {
 
 // takeBack undoes a step, if it was taken. What somebody else has put there meanwhile stays.
 func (m *merge) takeBack(s step) error {
-	switch inodeOf(m.from, s.Name) {
+	switch inodeOf(m.from, string(s.Name)) {
 	case s.Inode:
 		return nil
 	case 0:
 	default:
-		return m.at(s.Name, func(from, to int, base string) error {
-			if inodeOf(m.to, s.Name) != s.Inode {
+		return m.at(string(s.Name), func(from, to int, base string) error {
+			if inodeOf(m.to, string(s.Name)) != s.Inode {
 				return errors.New("it was changed meanwhile")
 			}
 			return m.renameat2(to, base, from, base, unix.RENAME_EXCHANGE)
 		})
 	}
-	if inodeOf(m.to, s.Name) != s.Inode {
+	if inodeOf(m.to, string(s.Name)) != s.Inode {
 		return errors.New("it was changed meanwhile")
 	}
-	return m.at(s.Name, func(from, to int, base string) error {
+	return m.at(string(s.Name), func(from, to int, base string) error {
 		if !s.Replaces {
 			return unix.Renameat(to, base, from, base)
 		}
@@ -277,5 +291,5 @@ func (r *mergeRecord) bytes() ([]byte, error) { return json.Marshal(r) }
 func (r *mergeRecord) valid(file string) bool {
 	return filepath.IsAbs(r.Out) && filepath.IsAbs(r.From) && hash(r.Out) == file &&
 		strings.HasPrefix(filepath.Base(r.From), unpackPrefix) && filepath.IsLocal(r.Marker) && !strings.Contains(r.Marker, "/") &&
-		!slices.ContainsFunc(r.Steps, func(s step) bool { return !filepath.IsLocal(s.Name) })
+		!slices.ContainsFunc(r.Steps, func(s step) bool { return !filepath.IsLocal(string(s.Name)) })
 }

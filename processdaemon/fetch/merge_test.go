@@ -256,7 +256,7 @@ func TestFaultPowerCutInAMerge(t *testing.T) {
 // nothing after it.
 func (m *merging) interrupted(t testing.TB) {
 	t.Helper()
-	tmp := filepath.Join(filepath.Dir(m.out), unpackPrefix+hash(m.out)[:16])
+	tmp := filepath.Join(filepath.Dir(m.out), m.f.besides(m.out))
 	if _, err := m.f.intend(tmp); err != nil {
 		t.Fatal(err)
 	}

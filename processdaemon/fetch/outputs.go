@@ -176,7 +176,7 @@ func (f *Fetcher) collectOutput(dir, file string) error {
 	}
 	defer parent.Close()
 	// Away in one step, so that no task ever finds a half of it.
-	tmp := unpackPrefix + hash(dir)[:16]
+	tmp := f.besides(dir)
 	done, err := f.intend(filepath.Join(parentDir, tmp))
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,10 +54,11 @@ func (f *Fetcher) Provide(ctx context.Context, u protocol.URI, place string, as 
 	if sealed && !f.touch(u.Digest) {
 		return "", fmt.Errorf("fetch %s: %w", s.shown, errSealed)
 	}
-	digest, err := f.Get(ctx, as, u, progress)
+	digest, release, err := f.getAndHold(ctx, as, u, progress)
 	if err != nil {
 		return "", err
 	}
+	defer release()
 	if have.Digest == digest {
 		return digest, nil
 	}
@@ -65,6 +67,25 @@ func (f *Fetcher) Provide(ctx context.Context, u protocol.URI, place string, as 
 		return "", fmt.Errorf("unpack %s into %s: %w", s.shown, out, err)
 	}
 	return digest, nil
+}
+
+// getAndHold is Get, and keeps the content in the cache until it is released: the pause
+// for what was just used is of no help when the clock is set.
+func (f *Fetcher) getAndHold(ctx context.Context, as *syscall.Credential, u protocol.URI, progress func(string)) (digest string, release func(), err error) {
+	const tries = 3
+	for range tries {
+		if digest, err = f.Get(ctx, as, u, progress); err != nil {
+			return "", nil, err
+		}
+		holder := "fetch/" + rand.Text()
+		f.Hold(holder, []string{digest}, nil)
+		release = func() { f.Release(holder) }
+		if f.touch(digest) {
+			return digest, release, nil
+		}
+		release()
+	}
+	return "", nil, errors.New("what is fetched is removed from the cache at once; look at the space that it has")
 }
 
 // errSealed is for a task whose preparation a restart of the daemon interrupted.
@@ -120,7 +141,7 @@ func (p *publication) run(ctx context.Context) error {
 		out.Close()
 	}
 	// Beside the output, so that a rename suffices.
-	tmp := unpackPrefix + hash(p.out)[:16]
+	tmp := p.f.besides(p.out)
 	done, err := p.f.intend(filepath.Join(dir, tmp))
 	if err != nil {
 		return err
@@ -217,7 +238,8 @@ func (p *publication) unpack(ctx context.Context, root *os.Root) error {
 
 // rename makes the new directory appear whole. It returns false when there is one after all.
 func (p *publication) rename(parent, root *os.Root, tmp, base string, mark []byte) (bool, error) {
-	if err := root.WriteFile(p.marker, mark, 0o644); err != nil {
+	// Whatever is in its place is replaced, and not written to.
+	if err := replaceIn(root, p.marker, mark); err != nil {
 		return false, err
 	}
 	if err := root.Chmod(".", 0o755); err != nil {

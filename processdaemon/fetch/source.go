@@ -141,8 +141,13 @@ func withoutURL(err error) error {
 	for {
 		var ue *url.Error
 		if !errors.As(err, &ue) {
-			return err
+			break
 		}
 		err = ue.Err
 	}
+	if strings.Contains(err.Error(), "Location header") {
+		// The error of net/http has no type and quotes the header.
+		return fmt.Errorf("%w to what is not a URL", errRedirect)
+	}
+	return err
 }

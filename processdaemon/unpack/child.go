@@ -64,6 +64,9 @@ func child(out *json.Encoder) (line, error) {
 	if j.Read != nil {
 		return j.read(out)
 	}
+	if len(j.RawName) > 0 {
+		j.Name = string(j.RawName)
+	}
 	from := os.NewFile(fromFile, "from")
 	how, missing, err := confine(&j)
 	if err != nil {

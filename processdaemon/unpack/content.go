@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -108,7 +109,8 @@ func compressedTar(ctx context.Context, root *os.Root, f io.Reader, k kind, o ar
 			return 0, archive.NotA("gzip file", err)
 		}
 		defer z.Close()
-		r = z
+		z.Multistream(false)
+		r = &members{z, br}
 	case tarBzip2:
 		r = bzip2.NewReader(br)
 	case tarXz:
@@ -128,5 +130,49 @@ func compressedTar(ctx context.Context, root *os.Root, f io.Reader, k kind, o ar
 		r = z
 	default:
 	}
-	return archive.Tar(ctx, root, r, o)
+	entries, err := archive.Tar(ctx, root, r, o)
+	if err == nil && k != tarPlain {
+		err = checkEnd(r, o.MaxBytes)
+	}
+	return entries, err
+}
+
+// checkEnd reads what is behind the end of the tar archive: only with the end of the
+// compressed file its checksums are compared.
+func checkEnd(r io.Reader, most int64) error {
+	n, err := io.Copy(io.Discard, io.LimitReader(r, most+1))
+	var strange bzip2.StructuralError
+	switch {
+	case n > most:
+		return fmt.Errorf("%w: more than %d bytes behind the end of the archive", ErrHostile, most)
+	case errors.As(err, &strange) && strings.Contains(strange.Error(), "bad magic"):
+		// A whole file, and then something else: bzip2 takes no notice, either.
+		return nil
+	case err != nil:
+		return archive.NotA("compressed file", err)
+	}
+	return nil
+}
+
+// members reads a gzip file of several members (RFC 1952, 2.2). What is behind them and is
+// none is of no account, as for gzip itself.
+type members struct {
+	z    *gzip.Reader
+	from *bufio.Reader
+}
+
+func (m *members) Read(p []byte) (int, error) {
+	n, err := m.z.Read(p)
+	if !errors.Is(err, io.EOF) {
+		return n, err
+	}
+	const magic = "\x1f\x8b"
+	if next, _ := m.from.Peek(len(magic)); string(next) != magic {
+		return n, io.EOF
+	}
+	if err := m.z.Reset(m.from); err != nil {
+		return n, err
+	}
+	m.z.Multistream(false)
+	return n, nil
 }

@@ -49,7 +49,8 @@ type ReadJob struct {
 
 // reading is a ReadJob as the child gets it.
 type reading struct {
-	Path     string    `json:"path"`
+	Path []byte `json:"path"` // JSON strings hold UTF-8 alone
+
 	Known    FileState `json:"known"`
 	PeekOnly bool      `json:"peekOnly,omitempty"`
 }
@@ -64,7 +65,7 @@ type reading struct {
 func (r *Runner) Read(ctx context.Context, j ReadJob, to *os.File, progress func(done, total int64)) (state FileState, copied bool, err error) {
 	job := &Job{
 		As: j.As, MaxBytes: j.MaxBytes, Jail: j.As != nil && j.As.Uid != 0,
-		Read: &reading{Path: j.Path, Known: j.Known, PeekOnly: j.PeekOnly},
+		Read: &reading{Path: []byte(j.Path), Known: j.Known, PeekOnly: j.PeekOnly},
 	}
 	type outcome struct {
 		last line
@@ -120,7 +121,7 @@ func (j *Job) read(out *json.Encoder) (line, error) {
 	if err := failpoint.Inject("unpack/read"); err != nil {
 		return line{}, err
 	}
-	from, st, err := openRegular(j.Read.Path)
+	from, st, err := openRegular(string(j.Read.Path))
 	if err != nil {
 		return line{}, explain(err)
 	}

@@ -25,6 +25,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"tandem/internal/archive"
 	"tandem/internal/failpoint"
@@ -38,6 +39,8 @@ type Job struct {
 	// Name is the file's name. By its end it is a tar or zip archive, which is
 	// unpacked, or a plain file, which is put there under this name.
 	Name string `json:"name"`
+	// RawName is Name where that is not UTF-8, which JSON cannot hold; Run sets it.
+	RawName []byte `json:"rawName,omitempty"`
 	// Mode is that of a plain file; 0 is 0755.
 	Mode uint32 `json:"mode,omitempty"`
 	// MaxBytes, MaxFiles and MaxRatio bound the content, see archive.Options.
@@ -113,6 +116,9 @@ func (r *Runner) Run(ctx context.Context, j Job, from, to *os.File, progress fun
 		if progress != nil {
 			progress(l.Progress)
 		}
+	}
+	if !utf8.ValidString(j.Name) {
+		j.RawName = []byte(j.Name)
 	}
 	j.Jail = os.Geteuid() == 0
 	_, err := r.run(ctx, &j, from, to, said, j.Jail)
