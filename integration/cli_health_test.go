@@ -6,12 +6,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"tandem/internal/testkit"
 )
 
 // A process that is not healthy fails, is started again by its policy, and is healthy then.
 func TestCLIUnhealthyTaskIsRestarted(t *testing.T) {
 	s := startLocal(t)
-	mark := filepath.Join(shortDir(t), "fine")
+	mark := filepath.Join(testkit.ShortDir(t), "fine")
 	if err := os.WriteFile(mark, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"tandem/integration/leftover"
+	"tandem/internal/testkit"
 )
 
 // outcome is what a command line of the built tandem gave.
@@ -115,7 +116,7 @@ func TestCLILocalRefusesTakenPorts(t *testing.T) {
 	}
 	defer l.Close()
 	_, port, _ := net.SplitHostPort(l.Addr().String())
-	dir := filepath.Join(shortDir(t), "data")
+	dir := filepath.Join(testkit.ShortDir(t), "data")
 	nothingLeft(t, dir)
 	for _, flag := range []string{"--listen=127.0.0.1:" + port, "--master-port=" + port, "--agent-port=" + port} {
 		name, _, _ := strings.Cut(flag, "=")

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"tandem/internal/testkit"
 )
 
 // localPorts are flags with ports that nobody listens on, as far as can be known.
@@ -45,7 +47,7 @@ type localStack struct {
 // "ready". It is stopped at the end of the test, and nothing may be left then.
 func startLocal(t *testing.T, flags ...string) *localStack {
 	t.Helper()
-	s := &localStack{t: t, dir: filepath.Join(shortDir(t), "d")}
+	s := &localStack{t: t, dir: filepath.Join(testkit.ShortDir(t), "d")}
 	nothingLeft(t, s.dir)
 	expectGroups(filepath.Join(s.dir, "tasks"))
 	ports := localPorts(t)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"tandem/internal/testkit"
 )
 
 // An artifact with every lifecycle, containers and processes, and one network,
@@ -14,7 +16,7 @@ import (
 func TestCLIMixedTaskgroupFromApplyToItsEnd(t *testing.T) {
 	needEngine(t)
 	s := startLocal(t)
-	dir := shortDir(t)
+	dir := testkit.ShortDir(t)
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
 	"tandem/api"
+	"tandem/internal/testkit"
 	"tandem/localmesos/agent"
 	"tandem/localmesos/master"
 	session "tandem/scheduler/mesos"
@@ -56,7 +57,7 @@ type clusterOptions struct {
 
 func startCluster(t *testing.T, o clusterOptions) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: shortDir(t), log: &lockedBuffer{}, statuses: map[string][]mesos.TaskStatus{}}
+	c := &cluster{t: t, dir: testkit.ShortDir(t), log: &lockedBuffer{}, statuses: map[string][]mesos.TaskStatus{}}
 	if !o.noDaemon {
 		c.daemon = startDaemon(t, c.dir)
 	}

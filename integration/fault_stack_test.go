@@ -24,6 +24,7 @@ import (
 
 	"tandem/integration/leftover"
 	"tandem/integration/stack"
+	"tandem/internal/testkit"
 	"tandem/scheduler/client"
 	sched "tandem/scheduler/wire"
 )
@@ -57,7 +58,7 @@ type faultOptions struct {
 // startFault starts a stack. When the test ends everything must be deleted; what is left is an error.
 func startFault(t *testing.T, o faultOptions) *faultStack {
 	t.Helper()
-	dir := shortDir(t)
+	dir := testkit.ShortDir(t)
 	f := &faultStack{t: t, mark: "c" + strings.ToLower(strings.TrimPrefix(filepath.Base(dir), "tdm"))}
 	f.look = leftover.Options{Marks: []string{dir, f.mark, filepath.Base(dir)}, MarkedOnly: true}
 	f.before = leftover.Take(t.Context(), f.look)

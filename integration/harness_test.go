@@ -249,21 +249,6 @@ func (l *lockedBuffer) String() string {
 // expectGroups says that a process daemon works on a data directory, whose control groups must not be left.
 func expectGroups(dataDir string) { cgrouptest.Expect(processdaemon.Trees(dataDir)) }
 
-// shortDir is a directory with a path short enough for sockets; it is removed at the end of the test.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "tdm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Errorf("test directory stays: %v", err)
-		}
-	})
-	return dir
-}
-
 // processesWith returns the pids of processes whose command line holds text.
 func processesWith(t *testing.T, text string) []int {
 	t.Helper()

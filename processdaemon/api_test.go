@@ -17,6 +17,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"tandem/internal/testkit"
 	"tandem/internal/unixhttp"
 	"tandem/processdaemon/client"
 	"tandem/processdaemon/protocol"
@@ -67,7 +68,7 @@ func TestDescription(t *testing.T) {
 // serve lets a client talk to the daemon.
 func serve(t *testing.T, d *Daemon) *client.Client {
 	t.Helper()
-	path := filepath.Join(publicTemp(t), "sock")
+	path := filepath.Join(testkit.PublicDir(t), "sock")
 	l, err := unixhttp.Listen(t.Context(), path, "")
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"tandem/internal/testkit"
 	"tandem/processdaemon/protocol"
 )
 
@@ -17,7 +18,7 @@ func TestDeniedNamesTheClosedDirectory(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: processes run as other users")
 	}
-	home := publicTemp(t)
+	home := testkit.PublicDir(t)
 	if err := os.Chmod(home, 0o750); err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +26,7 @@ func TestDeniedNamesTheClosedDirectory(t *testing.T) {
 	s := spec(d, "a", "sleep 60")
 	s.User = "nobody"
 	open := spec(d, "b", filepath.Join(home, "run"))
-	open.User, open.WorkPath = "nobody", publicTemp(t)
+	open.User, open.WorkPath = "nobody", testkit.PublicDir(t)
 	write(t, filepath.Join(home, "run"), "#!/bin/sh\n", 0o755)
 	for _, s := range []protocol.Spec{s, open} {
 		run(t, d, s)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"tandem/internal/procid"
+	"tandem/internal/testkit"
 	"tandem/internal/unixhttp"
 	"tandem/processdaemon/client"
 	"tandem/processdaemon/protocol"
@@ -122,7 +123,7 @@ func TestExecLeavesNothing(t *testing.T) {
 	c := served(t, d)
 	run(t, d, spec(d, "a", "sleep 600"))
 	awaitState(t, d, "a", running)
-	dir := publicTemp(t)
+	dir := testkit.PublicDir(t)
 	pids := func(name string) []*procid.Process {
 		var out []*procid.Process
 		eventually(t, "pids in "+name, func() bool {

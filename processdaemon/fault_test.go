@@ -21,6 +21,7 @@ import (
 	"tandem/internal/cgroup/cgrouptest"
 	"tandem/internal/failpoint"
 	"tandem/internal/procid"
+	"tandem/internal/testkit"
 	"tandem/internal/unixhttp"
 	"tandem/processdaemon/client"
 	"tandem/processdaemon/keeper"
@@ -56,6 +57,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(exposerEnv); dir != "" {
 		os.Exit(childOwner(dir))
 	}
+	testkit.SideBySide(8)
 	os.Exit(cgrouptest.Run(m.Run))
 }
 
@@ -105,7 +107,7 @@ type proc struct {
 
 func newProc(t testing.TB) *proc {
 	t.Helper()
-	return newProcIn(t, publicTemp(t))
+	return newProcIn(t, testkit.PublicDir(t))
 }
 
 // newProcIn is newProc in a directory that the test has prepared.
@@ -191,7 +193,7 @@ func (p *proc) clear() {
 func (p *proc) try(what string, call func(ctx context.Context) error) error {
 	p.t.Helper()
 	var last error
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		last = call(ctx)
 		cancel()
@@ -217,7 +219,7 @@ func (p *proc) must(what string, call func(ctx context.Context) error) {
 func (p *proc) await(id string, want protocol.State) protocol.Status {
 	p.t.Helper()
 	var st protocol.Status
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(patience); time.Now().Before(end); {
 		p.must("status", func(ctx context.Context) (err error) {
 			st, err = p.c.Poll(ctx, id, st.Version, 200*time.Millisecond)
 			return err

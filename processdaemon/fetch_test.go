@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"tandem/internal/archive/archivetest"
+	"tandem/internal/testkit"
 	"tandem/processdaemon/fetch"
 	"tandem/processdaemon/protocol"
 )
@@ -229,7 +230,7 @@ func TestSealedTaskIsPreparedFromTheCache(t *testing.T) {
 // TestTasksHoldTheirContent: from the first word of it until they are deleted, over a restart.
 func TestTasksHoldTheirContent(t *testing.T) {
 	t.Parallel()
-	dir := publicTemp(t)
+	dir := testkit.PublicDir(t)
 	files := map[string]string{}
 	for _, id := range []string{"a", "b"} {
 		files[id] = filepath.Join(dir, id)

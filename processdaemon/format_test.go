@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"tandem/internal/journal"
+	"tandem/internal/testkit"
 	"tandem/processdaemon/protocol"
 )
 
@@ -19,7 +20,7 @@ func TestRecordsOfFormat1(t *testing.T) {
 	if err != nil || len(names) != 11 {
 		t.Fatal(names, err)
 	}
-	opts := Options{DataDir: filepath.Join(publicTemp(t), "data")}
+	opts := Options{DataDir: filepath.Join(testkit.PublicDir(t), "data")}
 	for _, n := range names {
 		text := read(t, n)
 		r, err := readRecord(n)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tandem/internal/cgroup/cgrouptest"
+	"tandem/internal/testkit"
 	"tandem/processdaemon/protocol"
 )
 
@@ -24,25 +25,11 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// publicTemp is a directory that other users may enter, which t.TempDir is not.
-func publicTemp(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "processd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 // newDaemon starts a daemon in this process. At the end of the test it stops
 // all tasks and checks that nothing is left.
 func newDaemon(t testing.TB, change ...func(*Options)) *Daemon {
 	t.Helper()
-	opts := Options{DataDir: filepath.Join(publicTemp(t), "data"), Log: logTo(t), ReapInterval: 20 * time.Millisecond}
+	opts := Options{DataDir: filepath.Join(testkit.PublicDir(t), "data"), Log: logTo(t), ReapInterval: 20 * time.Millisecond}
 	for _, f := range change {
 		f(&opts)
 	}
@@ -93,9 +80,12 @@ func create(t testing.TB, d *Daemon, s protocol.Spec) protocol.Status {
 	return await(t, d, s.ID, func(st protocol.Status) bool { return st.State != preparing })
 }
 
+// patience is for what takes milliseconds on a machine that has nothing else to do.
+const patience = time.Minute
+
 func await(t testing.TB, d *Daemon, id string, ok func(protocol.Status) bool) protocol.Status {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	st, err := d.Status(id)
 	for err == nil && !ok(st) {
@@ -119,7 +109,7 @@ func awaitState(t testing.TB, d *Daemon, id string, want protocol.State) protoco
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if ok() {
 			return
 		}

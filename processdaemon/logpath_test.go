@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tandem/internal/testkit"
 	"tandem/processdaemon/protocol"
 )
 
@@ -88,7 +89,7 @@ func TestLogPathIsNotFooled(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to be misled")
 	}
-	dir := publicTemp(t)
+	dir := testkit.PublicDir(t)
 	victim := filepath.Join(dir, "victim")
 	secret := strings.Repeat("secret", 50<<10)
 	write(t, victim, secret, 0o600)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tandem/internal/procid"
+	"tandem/internal/testkit"
 	"tandem/processdaemon/protocol"
 )
 
@@ -29,7 +30,7 @@ func TestFaultPidFileNamesNoProcessOfTheTask(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = stranger.Process.Kill(); _ = stranger.Wait() })
 	keeperPid := d.Info().Keeper.Pid
-	secret := filepath.Join(publicTemp(t), "secret")
+	secret := filepath.Join(testkit.PublicDir(t), "secret")
 	write(t, secret, "geheim\n", 0o600)
 	number := func(n string) string { return "echo " + n + " > app.pid" }
 	cases := map[string]struct{ make, want string }{
@@ -150,8 +151,8 @@ func TestFaultPidFileProcessEndsEarly(t *testing.T) {
 		script string
 		grace  time.Duration
 	}{
-		"alone":  {"(sh -c 'echo $$ > app.pid; sleep 0.1; exit 4' &)\nuntil [ -s app.pid ]; do sleep 0.01; done", time.Hour},
-		"others": {"sleep 60 &\n(sh -c 'echo $$ > app.pid; sleep 0.1; exit 4' &)\nuntil [ -s app.pid ]; do sleep 0.01; done", 2 * time.Second},
+		"alone":  {"(sh -c 'echo $$ > app.pid; until [ -e go ]; do sleep 0.01; done; exit 4' &)\nuntil [ -s app.pid ]; do sleep 0.01; done", time.Hour},
+		"others": {"sleep 60 &\n(sh -c 'echo $$ > app.pid; until [ -e go ]; do sleep 0.01; done; exit 4' &)\nuntil [ -s app.pid ]; do sleep 0.01; done", 2 * time.Second},
 	} {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
@@ -159,6 +160,8 @@ func TestFaultPidFileProcessEndsEarly(t *testing.T) {
 			s.PidFile, s.StartGrace = "app.pid", c.grace
 			write(t, filepath.Join(s.WorkPath, "start.sh"), "#!/bin/sh\n"+c.script+"\nexit 0\n", 0o755)
 			run(t, d, s)
+			awaitTakenUp(t, d, s)
+			write(t, filepath.Join(s.WorkPath, "go"), "", 0o644)
 			st := awaitState(t, d, id, ended)
 			if !strings.Contains(st.Failure, "ended within startGracePeriod") || !strings.Contains(st.Failure, "exit code 4") {
 				t.Errorf("%+v %+v", st, st.Exit)

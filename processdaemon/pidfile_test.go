@@ -107,23 +107,37 @@ func TestPidFileFailures(t *testing.T) {
 		"dead":       {"#!/bin/sh\nsh -c 'echo $$ > app.pid; exit 4'\nexit 0\n", "is not alive"},
 		"stranger":   {fmt.Sprintf("#!/bin/sh\necho %d > app.pid\n", os.Getpid()), "was not started by this task"},
 		"fails":      {"#!/bin/sh\necho first reason >&2\nexit 3\n", "exit code 3; its last words: first reason"},
-		"early-end":  {fmt.Sprintf(daemonScript, "sleep 0.2"), "ended within startGracePeriod"},
+		"early-end":  {fmt.Sprintf(daemonScript, "until [ -e go ]; do sleep 0.01; done"), "ended within startGracePeriod"},
 	} {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
 			s := spec(d, id, "./start.sh")
-			s.PidFile, s.StartGrace = "app.pid", 2*time.Second
+			s.PidFile, s.StartGrace = "app.pid", time.Hour
 			if id == "no-file" || id == "not-number" || id == "stranger" || id == "dead" {
 				s.StartGrace = 0
 			}
 			write(t, filepath.Join(s.WorkPath, "start.sh"), c.script, 0o755)
 			run(t, d, s)
+			if id == "early-end" {
+				awaitTakenUp(t, d, s)
+				write(t, filepath.Join(s.WorkPath, "go"), "", 0o644)
+			}
 			st := awaitState(t, d, id, ended)
 			if !strings.Contains(st.Failure, c.want) || !strings.HasPrefix(st.Failure, `process "name-`) {
 				t.Errorf("%q, want %q", st.Failure, c.want)
 			}
 		})
 	}
+}
+
+// awaitTakenUp waits until the daemon has recorded the process that the pid file names, as it does in the grace period.
+func awaitTakenUp(t testing.TB, d *Daemon, s protocol.Spec) {
+	t.Helper()
+	eventually(t, "the daemon knows the process of the pid file", func() bool {
+		pid, _ := os.ReadFile(filepath.Join(s.WorkPath, s.PidFile)) // it comes when it is written
+		record := read(t, filepath.Join(d.opts.DataDir, "processd/tasks", shortHash(s.ID)+".json"))
+		return len(pid) > 0 && strings.Contains(record, `"pid":`+strings.TrimSpace(string(pid))+",")
+	})
 }
 
 func TestStalePidFileIsNotBelieved(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"tandem/internal/testkit"
 	"tandem/processdaemon/protocol"
 )
 
@@ -70,7 +71,7 @@ func TestLinksOfTheTasksUserLeadTheDaemonNowhere(t *testing.T) {
 	s := spec(d, "a", "sleep 600")
 	asNobody(t, &s)
 	create(t, d, s)
-	outside := publicTemp(t)
+	outside := testkit.PublicDir(t)
 	victim := filepath.Join(outside, "passwd")
 	write(t, victim, "untouched", 0o644)
 	link := func(to, name string) {
@@ -86,7 +87,7 @@ func TestLinksOfTheTasksUserLeadTheDaemonNowhere(t *testing.T) {
 		}
 	}
 	link(outside, filepath.Join(s.WorkPath, "etc"))
-	elsewhere := publicTemp(t)
+	elsewhere := testkit.PublicDir(t)
 	link(outside, filepath.Join(elsewhere, "theirs"))
 	for _, path := range []string{"etc/passwd", filepath.Join(s.WorkPath, "etc/passwd"), "etc/sub/x", filepath.Join(elsewhere, "theirs/passwd")} {
 		if err := d.PutFiles("a", []protocol.File{{Path: path, Content: []byte("x")}}); err == nil {
@@ -101,7 +102,7 @@ func TestLinksOfTheTasksUserLeadTheDaemonNowhere(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(s.WorkPath, "conf.d"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	target := filepath.Join(publicTemp(t), "real")
+	target := filepath.Join(testkit.PublicDir(t), "real")
 	if err := os.Mkdir(target, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"tandem/internal/testkit"
 	"tandem/processdaemon/protocol"
 )
 
@@ -18,7 +19,7 @@ func TestFilesOfTheAgentAreReadAsTheTasksUser(t *testing.T) {
 		t.Skip("becoming another user needs root")
 	}
 	d := newDaemon(t, func(o *Options) { o.DefaultUser = "nobody" })
-	secret := filepath.Join(publicTemp(t), "secret")
+	secret := filepath.Join(testkit.PublicDir(t), "secret")
 	write(t, secret, "geheim", 0o600)
 	try := func(id, user string) protocol.Status {
 		t.Helper()

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"tandem/internal/execstream"
+	"tandem/internal/testkit"
 	"tandem/internal/unixhttp"
 	"tandem/processdaemon/client"
 	"tandem/processdaemon/protocol"
@@ -198,7 +199,7 @@ func TestSessionEndsWithTheDaemon(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	run(t, d, spec(d, "a", "sleep 600"))
-	socket := filepath.Join(publicTemp(t), "s")
+	socket := filepath.Join(testkit.PublicDir(t), "s")
 	l, err := unixhttp.Listen(t.Context(), socket, "")
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +233,7 @@ func TestUpload(t *testing.T) {
 	if os.Getuid() == 0 {
 		s.User = "nobody"
 	}
-	outside := publicTemp(t)
+	outside := testkit.PublicDir(t)
 	canary := filepath.Join(outside, "canary")
 	if err := os.WriteFile(canary, []byte("sings"), 0o600); err != nil {
 		t.Fatal(err)

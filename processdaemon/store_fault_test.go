@@ -15,6 +15,7 @@ import (
 
 	"tandem/internal/procid"
 	"tandem/internal/procid/pidwrap"
+	"tandem/internal/testkit"
 	"tandem/processdaemon/client"
 	"tandem/processdaemon/protocol"
 )
@@ -219,7 +220,7 @@ func replace(data string, names ...string) error {
 // newProcOn is newProc with the data directory on a small file system of its own.
 func newProcOn(t *testing.T, options string) *proc {
 	t.Helper()
-	dir := publicTemp(t)
+	dir := testkit.PublicDir(t)
 	data := filepath.Join(dir, "data")
 	if err := os.MkdirAll(data, 0o755); err != nil {
 		t.Fatal(err)

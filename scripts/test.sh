@@ -15,4 +15,6 @@ for flag in "$@"; do
   fi
   flags+=("$flag")
 done
+# A program with the race detector sleeps for a second when it ends: each package, and each program that a test starts.
+export GORACE="atexit_sleep_ms=50 ${GORACE:-}"
 exec build/testreport -closing build/test-closing.txt go test -json "${flags[@]}"

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"tandem/internal/testkit"
 	"tandem/internal/unixhttp"
 )
 
@@ -41,7 +42,7 @@ func asSystemd(args ...string) []string {
 // socket's file stays; an upgrade keeps it.
 func TestSocketActivation(t *testing.T) {
 	t.Parallel()
-	dir := publicDir(t)
+	dir := testkit.ShortDir(t)
 	sock := filepath.Join(dir, "s")
 	other, f := passed(t, filepath.Join(dir, "other")), passed(t, sock)
 	early := make(chan error, 1)
@@ -93,7 +94,7 @@ func TestSocketActivation(t *testing.T) {
 
 func TestSocketActivationErrors(t *testing.T) {
 	t.Parallel()
-	dir := publicDir(t)
+	dir := testkit.ShortDir(t)
 	file, err := os.Create(filepath.Join(dir, "file"))
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +135,7 @@ func TestSocketActivationErrors(t *testing.T) {
 // elsewhere, whatever the variable says, it is plain.
 func TestJournal(t *testing.T) {
 	t.Parallel()
-	dir := publicDir(t)
+	dir := testkit.ShortDir(t)
 	log := filepath.Join(dir, "log")
 	f, err := os.Create(log)
 	if err != nil {

@@ -8,13 +8,14 @@ import (
 	"syscall"
 	"testing"
 
+	"tandem/internal/testkit"
 	"tandem/processdaemon/protocol"
 )
 
 // TestAsk: tasks and logs as people ask for them.
 func TestAsk(t *testing.T) {
 	t.Parallel()
-	dir := publicDir(t)
+	dir := testkit.ShortDir(t)
 	sock := filepath.Join(dir, "s")
 	cmd, c := startProgram(t, dir, binary, nil, nil, "--default-user", "root", "--data-dir", filepath.Join(dir, "data"), "--socket", sock, "--kill-on-exit", "--kill-grace", "1ms")
 	startTask(t, c, dir, "a", "sh -c 'echo out; echo err >&2; mkdir log; echo own > log/x.log; exec sleep 60'")

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"tandem/internal/testkit"
 	"tandem/processdaemon/client"
 	"tandem/processdaemon/protocol"
 )
@@ -24,7 +25,7 @@ type operator struct {
 
 func newOperator(t *testing.T) (*operator, *client.Client) {
 	t.Helper()
-	dir := publicDir(t)
+	dir := testkit.ShortDir(t)
 	o := &operator{t: t, dir: dir, sock: filepath.Join(dir, "s")}
 	cmd, c := startProgram(t, dir, binary, nil, nil, "--default-user", "root", "--data-dir", filepath.Join(dir, "data"), "--socket", o.sock, "--kill-on-exit", "--kill-grace", "1ms")
 	t.Cleanup(func() {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
+
+	"tandem/internal/testkit"
 )
 
 // settled parses flags as the program does, with this configuration file.
@@ -123,7 +125,7 @@ func TestConfigErrors(t *testing.T) {
 // TestConfigCommands: check and print as people run them, and SIGHUP.
 func TestConfigCommands(t *testing.T) {
 	t.Parallel()
-	dir := publicDir(t)
+	dir := testkit.ShortDir(t)
 	conf := filepath.Join(dir, "c.yaml")
 	put := func(text string) {
 		if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tandem/internal/testkit"
 	"tandem/processdaemon/client"
 	"tandem/processdaemon/protocol"
 )
@@ -69,7 +70,7 @@ func newNumbers() *numbers {
 // follows the streams reads every byte once.
 func TestFaultFollowersReadEverythingOnce(t *testing.T) {
 	t.Parallel()
-	dir := publicDir(t)
+	dir := testkit.ShortDir(t)
 	if !collapses(t, dir) {
 		t.Skip("this file system cannot cut off a file's head, so output is lost in a cut")
 	}

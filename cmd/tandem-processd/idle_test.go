@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"tandem/internal/testkit"
 )
 
 var voluntary = regexp.MustCompile(`(?m)^voluntary_ctxt_switches:\s*(\d+)`)
@@ -36,7 +38,7 @@ func wakeups(t *testing.T, pid int) (sum int) {
 // for processes that do nothing than for none.
 func TestIdleProcessesAreNotLookedAt(t *testing.T) {
 	t.Parallel()
-	dir := publicDir(t)
+	dir := testkit.ShortDir(t)
 	cmd, c := startProgram(t, dir, binary, nil, nil, "--default-user", "root", "--data-dir", filepath.Join(dir, "data"), "--socket", filepath.Join(dir, "s"), "--kill-on-exit", "--kill-grace", "1ms")
 	info, err := c.Info(t.Context())
 	if err != nil || info.Keeper == nil {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"tandem/internal/cgroup/cgrouptest"
+	"tandem/internal/testkit"
 	"tandem/internal/unixhttp"
 	"tandem/processdaemon"
 	"tandem/processdaemon/client"
@@ -83,22 +84,12 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func publicDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "processd-cmd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
 // TestFaultUpgradeUnderLoad: SIGUSR2 replaces the program of a daemon with 50 processes while
 // clients work with it. No connection is refused, no request lost, the pid and the
 // processes stay, and all exit codes are known.
 func TestFaultUpgradeUnderLoad(t *testing.T) {
 	t.Parallel()
-	dir := publicDir(t)
+	dir := testkit.ShortDir(t)
 	program := filepath.Join(dir, "tandem-processd")
 	placed(t, program)
 	cmd, c := startProgram(t, dir, program, nil, nil, "--default-user", "root", "--data-dir", filepath.Join(dir, "data"), "--socket", filepath.Join(dir, "s"))
@@ -270,7 +261,7 @@ func workLoop(c *client.Client, dir, id string) error {
 // configuration does not take over; the daemon goes on.
 func TestFaultUpgradeToNothing(t *testing.T) {
 	t.Parallel()
-	dir := publicDir(t)
+	dir := testkit.ShortDir(t)
 	program, conf := filepath.Join(dir, "tandem-processd"), filepath.Join(dir, "conf.yaml")
 	placed(t, program)
 	if err := os.WriteFile(conf, []byte("log-level: info\n"), 0o600); err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"tandem/internal/cgroup/cgrouptest"
 	"tandem/internal/procid"
+	"tandem/internal/testkit"
 	"tandem/processdaemon"
 	"tandem/processdaemon/client"
 	"tandem/processdaemon/protocol"
@@ -117,11 +118,7 @@ func (d *daemon) end(t *testing.T) {
 
 func TestFaultTermLeavesProcessesAndKillOnExitDoesNot(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("/tmp", "processd-cmd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := testkit.ShortDir(t)
 	d := start(t, dir)
 	s := protocol.Spec{ID: "a", Owner: "o", StartCmd: "sleep 60", Sandbox: filepath.Join(dir, "sandbox")}
 	st, err := d.c.Create(t.Context(), &s)

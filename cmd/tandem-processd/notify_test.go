@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"tandem/internal/cgroup/cgrouptest"
+	"tandem/internal/testkit"
 	"tandem/processdaemon"
 	"tandem/processdaemon/client"
 )
@@ -20,11 +21,7 @@ import (
 // TestNotify: readiness once it serves, the watchdog while it does, and the end.
 func TestNotify(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("/tmp", "processd-cmd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := testkit.ShortDir(t)
 	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "n"), Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +90,7 @@ func TestUnit(t *testing.T) {
 // well, is not told to be.
 func TestWatchdogIsNotFedByASickDaemon(t *testing.T) {
 	t.Parallel()
-	dir := publicDir(t)
+	dir := testkit.ShortDir(t)
 	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "n"), Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)

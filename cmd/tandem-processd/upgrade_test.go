@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"tandem/internal/procid"
+	"tandem/internal/testkit"
 	"tandem/processdaemon/client"
 	"tandem/processdaemon/keeper"
 	"tandem/processdaemon/protocol"
@@ -77,10 +78,7 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "processd-up")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := testkit.ShortDir(t)
 	s := &site{t: t, dir: dir, c: client.New(filepath.Join(dir, "s"))}
 	t.Cleanup(func() {
 		s.c.Close()
@@ -90,7 +88,6 @@ func newSite(t *testing.T) *site {
 		if t.Failed() {
 			t.Log(s.log.String())
 		}
-		os.RemoveAll(dir)
 	})
 	return s
 }

@@ -126,9 +126,8 @@ func TestFaultDaemonOfAnotherDataDir(t *testing.T) {
 	h.down()
 	h.data = first
 	h.up()
-	if err := r.c.Delete(t.Context(), "a"); err != nil {
-		t.Error(err)
-	}
+	// It learns of the end from the keeper, a moment after it answers.
+	eventually(t, "the first daemon deletes it", func() bool { return r.c.Delete(t.Context(), "a") == nil })
 }
 
 // TestFaultDaemonIsAwayWhenTheTimeIsUp: neither a daemon that is not there nor one that

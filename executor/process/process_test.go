@@ -21,6 +21,7 @@ import (
 	"tandem/executor"
 	"tandem/internal/cgroup/cgrouptest"
 	"tandem/internal/journal"
+	"tandem/internal/testkit"
 	"tandem/internal/unixhttp"
 	"tandem/processdaemon"
 	"tandem/processdaemon/keeper"
@@ -37,6 +38,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(daemonEnv); dir != "" {
 		os.Exit(childDaemon(dir))
 	}
+	testkit.SideBySide(8)
 	goleak.VerifyTestMain(groups{m})
 }
 
@@ -83,13 +85,9 @@ func (h *host) count(prefix string) (n int) {
 
 func newHost(t testing.TB) *host {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "procrt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := testkit.ShortDir(t)
 	h := &host{t: t, dir: dir, asked: map[string]int{}, data: filepath.Join(dir, "data")}
 	cgrouptest.Expect(processdaemon.Trees(h.data))
-	t.Cleanup(func() { os.RemoveAll(dir) })
 	h.up()
 	t.Cleanup(h.down)
 	return h

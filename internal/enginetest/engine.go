@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tandem/internal/procid"
+	"tandem/internal/testkit"
 )
 
 // Engine is a Docker Engine of a test's own, to be stopped and started while
@@ -42,14 +43,11 @@ func StartEngine(t testing.TB, args ...string) *Engine {
 	if _, err := exec.LookPath("dockerd"); err != nil || os.Geteuid() != 0 {
 		t.Skip("an engine of one's own needs root and the program dockerd")
 	}
-	// Not t.TempDir: the path of a unix socket may have 107 bytes only.
-	dir, err := os.MkdirTemp("", "tandem")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := testkit.ShortDir(t)
 	e := &Engine{t: t, dir: dir, Host: "unix://" + filepath.Join(dir, "d.sock")}
 	e.args = append([]string{"--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"), "--pidfile", filepath.Join(dir, "pid"),
 		"--host", e.Host, "--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-masq=false", "--storage-driver=vfs"}, args...)
+	var err error
 	if e.Client, err = client.NewClientWithOpts(client.WithHost(e.Host), client.WithAPIVersionNegotiation()); err != nil {
 		t.Fatal(err)
 	}
@@ -59,9 +57,6 @@ func StartEngine(t testing.TB, args ...string) *Engine {
 			e.End(syscall.SIGTERM)
 		}
 		e.unmount()
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
 	})
 	e.Start()
 	return e

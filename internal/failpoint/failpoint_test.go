@@ -92,3 +92,19 @@ func BenchmarkInjectOff(b *testing.B) {
 		_ = Inject("x")
 	}
 }
+
+// A helper program gets the points of its own and nothing else of ours.
+func TestEnviron(t *testing.T) {
+	t.Setenv(EnvVar, "ours=kill")
+	want := []string{EnvVar + "=a=kill"}
+	if RaceVar != "" {
+		t.Setenv(RaceVar, "atexit_sleep_ms=7")
+		want = append(want, RaceVar+"=atexit_sleep_ms=7")
+	}
+	if got := Environ("a=kill"); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := Environ(""); got == nil || !slices.Equal(got, want[1:]) {
+		t.Errorf("%#v, want %v", got, want[1:])
+	}
+}

@@ -8,13 +8,15 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"tandem/internal/testkit"
 )
 
 // TestNoRequestIsLost: servers take turns on one socket while clients make a connection
 // for each request. Every request has its answer.
 func TestNoRequestIsLost(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(socketDir(t), "s")
+	path := filepath.Join(testkit.PublicDir(t), "s")
 	l, err := Listen(t.Context(), path, "")
 	if err != nil {
 		t.Fatal(err)

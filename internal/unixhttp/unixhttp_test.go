@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"tandem/internal/testkit"
 )
 
 const childEnv = "UNIXHTTP_TEST_SOCKET"
@@ -68,23 +70,9 @@ func serve(t *testing.T, path, group string) *Listener {
 	return l
 }
 
-// socketDir is open to other users, which t.TempDir is not.
-func socketDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "unixhttp")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 func TestServeOverSocket(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(socketDir(t), "sub", "a.sock")
+	path := filepath.Join(testkit.PublicDir(t), "sub", "a.sock")
 	serve(t, path, "")
 	st, err := os.Lstat(path)
 	if err != nil || st.Mode().Perm() != 0o660 {
@@ -103,7 +91,7 @@ func TestServeOverSocket(t *testing.T) {
 
 func TestStaleSocketIsReplaced(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(socketDir(t), "a.sock")
+	path := filepath.Join(testkit.PublicDir(t), "a.sock")
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +108,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 
 func TestBadPaths(t *testing.T) {
 	t.Parallel()
-	dir := socketDir(t)
+	dir := testkit.PublicDir(t)
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, []byte("keep"), 0o600); err != nil {
 		t.Fatal(err)
@@ -152,7 +140,7 @@ func TestOtherUserIsRefused(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to become another user")
 	}
-	dir := socketDir(t)
+	dir := testkit.PublicDir(t)
 	path := filepath.Join(dir, "a.sock")
 	serve(t, path, "daemon")
 	exe := filepath.Join(dir, "child")

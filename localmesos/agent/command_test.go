@@ -8,6 +8,7 @@ import (
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
+	"tandem/internal/testkit"
 	"tandem/localmesos/internal/ssl/ssltest"
 	"tandem/localmesos/link"
 )
@@ -67,7 +68,7 @@ func TestCommandExecutorByAllWays(t *testing.T) {
 	for name, change := range map[string]func(*Flags){
 		"token": func(f *Flags) { withKey(t, f) },
 		"socket": func(f *Flags) {
-			f.HTTPExecutorDomainSockets, f.DomainSocketLocation = true, filepath.Join(shortDir(t), "agent.sock")
+			f.HTTPExecutorDomainSockets, f.DomainSocketLocation = true, filepath.Join(testkit.PublicDir(t), "agent.sock")
 		},
 		"TLS": func(f *Flags) { f.SSL = ssltest.Certificate(t); withKey(t, f) },
 	} {

@@ -16,30 +16,17 @@ import (
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
+	"tandem/internal/testkit"
 	"tandem/localmesos/internal/ssl"
 	"tandem/localmesos/internal/ssl/ssltest"
 )
-
-// shortDir is a directory whose path leaves room for a socket's name.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "sock")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
 
 func TestDomainSocket(t *testing.T) {
 	t.Parallel()
 	m := newMaster(t)
 	f := testFlags(t, m)
 	withKey(t, &f)
-	f.HTTPExecutorDomainSockets, f.DomainSocketLocation = true, filepath.Join(shortDir(t), "agent.sock")
+	f.HTTPExecutorDomainSockets, f.DomainSocketLocation = true, filepath.Join(testkit.PublicDir(t), "agent.sock")
 	a := startAgent(t, f)
 	waitRegistered(t, a)
 	m.running(runOf(true, "x1", "ok", "t1"))
@@ -72,11 +59,11 @@ func TestDomainSocketRefusesStrangers(t *testing.T) {
 	}
 	m := newMaster(t)
 	f := testFlags(t, m)
-	f.HTTPExecutorDomainSockets, f.DomainSocketLocation = true, filepath.Join(shortDir(t), "agent.sock")
+	f.HTTPExecutorDomainSockets, f.DomainSocketLocation = true, filepath.Join(testkit.PublicDir(t), "agent.sock")
 	a := startAgent(t, f)
 	// Go builds tests where nobody else may look. Not written by this process: a
 	// child that is just being forked would keep it open for writing, and from being run.
-	program := filepath.Join(shortDir(t), "executor")
+	program := filepath.Join(testkit.PublicDir(t), "executor")
 	if out, err := exec.Command("install", "-m", "0755", os.Args[0], program).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -99,7 +86,7 @@ func TestDomainSocketRefusesStrangers(t *testing.T) {
 
 func TestDomainSocketPaths(t *testing.T) {
 	t.Parallel()
-	dir := shortDir(t)
+	dir := testkit.PublicDir(t)
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

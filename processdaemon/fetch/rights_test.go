@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"tandem/internal/testkit"
 	"tandem/processdaemon/protocol"
 	"tandem/processdaemon/unpack"
 )
@@ -20,14 +21,7 @@ func TestFilesAreReadWithTheRightsOfTheUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("becoming another user needs root")
 	}
-	dir, err := os.MkdirTemp("/tmp", "fetch")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	dir := testkit.PublicDir(t)
 	f := newFetcher(t, quick())
 	owner, stranger := &syscall.Credential{Uid: 65533, Gid: 65533}, &syscall.Credential{Uid: 65534, Gid: 65534}
 	secret, lookalike := filepath.Join(dir, "secret"), filepath.Join(dir, "lookalike")

@@ -15,12 +15,14 @@ import (
 	"tandem/internal/cgroup"
 	"tandem/internal/cgroup/cgrouptest"
 	"tandem/internal/procid"
+	"tandem/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
 	if Asked() {
 		os.Exit(Main())
 	}
+	testkit.SideBySide(8)
 	os.Exit(cgrouptest.Run(m.Run))
 }
 
@@ -35,10 +37,7 @@ type room struct {
 
 func newRoom(t testing.TB, points string) *room {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "keeper")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := testkit.ShortDir(t)
 	r := &room{t: t, dir: dir, tree: cgroup.Open("tandem-test-keeper/" + filepath.Base(dir))}
 	cgrouptest.Expect(r.tree.Base())
 	t.Cleanup(func() {
@@ -49,7 +48,6 @@ func newRoom(t testing.TB, points string) *room {
 		}
 		eventually(t, "its control group is removed", func() bool { return r.tree.Group("keeper").Remove() == nil })
 		r.tree.Close()
-		os.RemoveAll(dir)
 	})
 	r.start(points)
 	return r

@@ -72,10 +72,7 @@ func Start(ctx context.Context, l Launch) (pid int, wait func(), err error) {
 	cmd := exec.Command(program, Command, l.Dir, l.Tree.Base()) //nolint:noctx // see above
 	cmd.Args[0] = "tandem-processd"
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = "/", log, log, []*os.File{w}
-	cmd.Env = []string{}
-	if l.Points != "" {
-		cmd.Env = []string{failpoint.EnvVar + "=" + l.Points}
-	}
+	cmd.Env = failpoint.Environ(l.Points)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	dir, err := group.OpenForClone()
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"tandem/internal/testkit"
 )
 
 // reader reads files as somebody.
@@ -59,7 +61,7 @@ func TestReadWithTheRightsOfItsUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("becoming another user needs root")
 	}
-	r := &reader{t: t, dir: publicTemp(t)}
+	r := &reader{t: t, dir: testkit.PublicDir(t)}
 	const other = 65533
 	r.put("closed/file", 0o644, -1, 0)
 	if err := os.Chmod(filepath.Join(r.dir, "closed"), 0o700); err != nil {
@@ -102,7 +104,7 @@ func TestReadWithTheRightsOfItsUser(t *testing.T) {
 // TestReadTakesNothingOfTheDaemon: what /proc/self names is the child's.
 func TestReadTakesNothingOfTheDaemon(t *testing.T) {
 	t.Parallel()
-	r := &reader{t: t, dir: publicTemp(t)}
+	r := &reader{t: t, dir: testkit.PublicDir(t)}
 	secret, err := os.Open(r.put("secret", 0o600, -1, 0))
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +132,7 @@ func TestReadTakesNothingOfTheDaemon(t *testing.T) {
 // TestReadRegularFilesOnly: others are not even opened, and nothing is waited for.
 func TestReadRegularFilesOnly(t *testing.T) {
 	t.Parallel()
-	r := &reader{t: t, dir: publicTemp(t)}
+	r := &reader{t: t, dir: testkit.PublicDir(t)}
 	pipe, sock, leased := filepath.Join(r.dir, "pipe"), filepath.Join(r.dir, "sock"), r.put("leased", 0o644, -1, 0)
 	if err := unix.Mkfifo(pipe, 0o666); err != nil {
 		t.Fatal(err)
@@ -190,7 +192,7 @@ func TestReadRegularFilesOnly(t *testing.T) {
 // TestReadOnlyWhatHasChanged: as often as it likes, but by any change.
 func TestReadOnlyWhatHasChanged(t *testing.T) {
 	t.Parallel()
-	r := &reader{t: t, dir: publicTemp(t)}
+	r := &reader{t: t, dir: testkit.PublicDir(t)}
 	path := r.put("file", 0o644, -1, 0)
 	_, state, copied, err := r.read(ReadJob{Path: path})
 	if err != nil || !copied {
@@ -220,7 +222,7 @@ func TestReadOnlyWhatHasChanged(t *testing.T) {
 // TestReadThatHangsEnds: with whoever wanted it.
 func TestReadThatHangsEnds(t *testing.T) {
 	t.Parallel()
-	r := &reader{t: t, dir: publicTemp(t), run: Runner{Points: "unpack/read=sleep(1h)"}}
+	r := &reader{t: t, dir: testkit.PublicDir(t), run: Runner{Points: "unpack/read=sleep(1h)"}}
 	path := r.put("file", 0o644, -1, 0)
 	to, err := os.CreateTemp(t.TempDir(), "to")
 	if err != nil {

@@ -169,10 +169,7 @@ func (r *Runner) run(ctx context.Context, j *Job, from, to *os.File, said func(l
 	}
 	cmd := exec.CommandContext(ctx, program, Command)
 	cmd.Args[0] = "tandem-processd"
-	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", []string{}, closeTime
-	if r.Points != "" {
-		cmd.Env = []string{failpoint.EnvVar + "=" + r.Points}
-	}
+	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", failpoint.Environ(r.Points), closeTime
 	stderr := &tail{}
 	cmd.Stdin, cmd.Stderr, cmd.ExtraFiles = bytes.NewReader(input), stderr, []*os.File{from, to}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}

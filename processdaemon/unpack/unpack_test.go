@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tandem/internal/archive/archivetest"
+	"tandem/internal/testkit"
 )
 
 const (
@@ -42,21 +43,8 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(daemonEnv); dir != "" {
 		os.Exit(hangingDaemon(dir))
 	}
+	testkit.QuickEnd()
 	os.Exit(m.Run())
-}
-
-// publicTemp is a directory that other users may enter, which t.TempDir is not.
-func publicTemp(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "unpack")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return dir
 }
 
 func want(t testing.TB, path, content string) {
@@ -78,7 +66,7 @@ type room struct {
 
 func newRoom(t testing.TB, blob []byte) *room {
 	t.Helper()
-	r := &room{t: t, dir: publicTemp(t)}
+	r := &room{t: t, dir: testkit.PublicDir(t)}
 	r.unchanged = archivetest.Canary(t, filepath.Join(r.dir, "canary"))
 	if err := os.WriteFile(filepath.Join(r.dir, "blob"), blob, 0o600); err != nil {
 		t.Fatal(err)
@@ -234,7 +222,7 @@ func TestKilledOrHangingChildIsAnError(t *testing.T) {
 // TestChildEndsWithItsDaemon: also when the daemon is killed.
 func TestChildEndsWithItsDaemon(t *testing.T) {
 	t.Parallel()
-	dir := publicTemp(t)
+	dir := testkit.PublicDir(t)
 	for _, as := range []string{"self", "nobody"} {
 		if os.Geteuid() != 0 && as != "self" {
 			continue

@@ -24,7 +24,7 @@ const (
 	// lastPid holds the pid that was given last in the writer's namespace
 	// (proc_sys_kernel(5), ns_last_pid).
 	lastPid = "/proc/sys/kernel/ns_last_pid"
-	limit   = 2 * time.Minute
+	limit   = 4 * time.Minute
 )
 
 // Inside runs the calling test once more in a process that is the first one of a new

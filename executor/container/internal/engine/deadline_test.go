@@ -4,22 +4,19 @@ import (
 	"bytes"
 	"context"
 	"net"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"tandem/internal/testkit"
 )
 
 // silent is a client of an engine that accepts connections and never says a word.
 func silent(t *testing.T) *Client {
 	t.Helper()
-	// Not t.TempDir: the path of a unix socket may have 107 bytes only.
-	dir, err := os.MkdirTemp("", "tandem")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := testkit.ShortDir(t)
 	ln, err := net.Listen("unix", filepath.Join(dir, "d.sock"))
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +45,6 @@ func silent(t *testing.T) *Client {
 		for _, conn := range <-held {
 			conn.Close()
 		}
-		os.RemoveAll(dir)
 	})
 	return c
 }

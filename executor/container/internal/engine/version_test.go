@@ -5,20 +5,18 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"tandem/internal/testkit"
 )
 
 // fakeEngine answers as an engine whose API goes from one version to another.
 func fakeEngine(t *testing.T, from, to int) (*Client, *[]string) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "tandem")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := testkit.ShortDir(t)
 	ln, err := net.Listen("unix", filepath.Join(dir, "d.sock"))
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +53,6 @@ func fakeEngine(t *testing.T, from, to int) (*Client, *[]string) {
 	t.Cleanup(func() {
 		c.Close()
 		s.Close()
-		os.RemoveAll(dir)
 	})
 	return c, calls
 }

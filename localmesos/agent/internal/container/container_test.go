@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"tandem/internal/procid"
+	"tandem/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
@@ -235,11 +236,7 @@ func TestUsers(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no user nobody")
 	}
-	dir, err := os.MkdirTemp("/tmp", "container-test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
+	dir := testkit.ShortDir(t)
 	if err := os.Chown(dir, int(u.UID), int(u.GID)); err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"tandem/internal/archive/archivetest"
+	"tandem/internal/testkit"
 	"tandem/localmesos/agent/internal/container"
 )
 
@@ -190,16 +191,12 @@ func TestCacheKeepsUsersApart(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no user nobody")
 	}
-	top, err := os.MkdirTemp("/tmp", "fetch-test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(top) })
+	top := testkit.PublicDir(t)
 	dir := filepath.Join(top, "sandbox")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range []error{os.Chmod(top, 0o755), os.Chown(dir, int(u.UID), int(u.GID))} {
+	for _, err := range []error{os.Chown(dir, int(u.UID), int(u.GID))} {
 		if err != nil {
 			t.Fatal(err)
 		}

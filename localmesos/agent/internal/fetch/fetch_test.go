@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"tandem/internal/archive/archivetest"
+	"tandem/internal/testkit"
 	"tandem/localmesos/agent/internal/container"
 )
 
@@ -254,12 +255,7 @@ func TestRightsOfTheUser(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no user nobody")
 	}
-	// Directories of t.TempDir are not open to others.
-	top, err := os.MkdirTemp("/tmp", "fetch-test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(top)
+	top := testkit.ShortDir(t)
 	dir := filepath.Join(top, "sandbox")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
