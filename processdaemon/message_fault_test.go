@@ -18,7 +18,7 @@ func TestFaultKilledInAMessage(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{
 		"processdaemon/PUT tasks/limits=kill", "cgroup/update=kill", "processdaemon/save/running=1*off->kill", "processdaemon/saved/running=1*off->kill",
-		"processdaemon/PUT tasks/limits/done=kill", "processdaemon/POST tasks/upload=kill", "atomicfile/rename=kill", "processdaemon/POST tasks/upload/done=kill",
+		"processdaemon/PUT tasks/limits/done=kill", "processdaemon/POST tasks/upload=kill", "atomicfile/whole=kill", "atomicfile/rename=kill", "processdaemon/POST tasks/upload/done=kill",
 	} {
 		t.Run(strings.ReplaceAll(point, "/", " "), func(t *testing.T) {
 			t.Parallel()
@@ -29,6 +29,8 @@ func TestFaultKilledInAMessage(t *testing.T) {
 			p.createAndStart(s)
 			before := p.await("a", running)
 			p.must("limits", func(ctx context.Context) error { return p.c.SetLimits(ctx, "a", protocol.Limits{CPUs: 0.5}) })
+			// Replaced, so that the unfinished file needs a name.
+			write(t, filepath.Join(s.WorkPath, "conf"), "old", 0o644)
 			p.must("upload", func(ctx context.Context) error {
 				return p.c.Upload(ctx, "a", protocol.File{Path: "conf", Content: []byte("whole")})
 			})

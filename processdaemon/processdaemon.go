@@ -208,6 +208,9 @@ func (d *Daemon) openDirs(dataDir string) error {
 			return fmt.Errorf("workspace: %w; choose one that is writable", err)
 		}
 	}
+	if err := d.forgetUpload(); err != nil {
+		d.trouble("a file that an upload has not finished is not removed", err)
+	}
 	d.journal, err = journal.Open(filepath.Join(dataDir, "journal"))
 	if err := need("what dead executors leave is not removed until the daemon is restarted", err); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package processdaemon
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -43,13 +44,61 @@ func (d *Daemon) Upload(id string, f protocol.File) error {
 	// Two of the same name at once would share an unfinished file.
 	d.uploads.Lock()
 	defer d.uploads.Unlock()
-	if err := upload(spec, rel, f); err != nil {
+	if err := d.upload(spec, rel, f); err != nil {
 		return fail(protocol.CodeInvalid, "process %q: file %s beneath workPath %s: %v", spec.Name, rel, spec.WorkPath, err)
 	}
 	return nil
 }
 
-func upload(spec *protocol.Spec, rel string, f protocol.File) error {
+// unfinished is a file that an upload has begun beneath a directory.
+type unfinished struct {
+	WorkPath string `json:"workPath"`
+	// File is its path beneath that.
+	File string `json:"file"`
+}
+
+// unfinishedName is where the one upload that is under way is noted. It is written
+// while an unfinished file has a name, which it rarely has.
+const unfinishedName = "upload.json"
+
+// noteUpload notes an unfinished file, and that there is none any more when file is empty.
+func (d *Daemon) noteUpload(workPath, file string) error {
+	path := filepath.Join(d.store.dir, unfinishedName)
+	if file == "" {
+		return atomicfile.Remove(path)
+	}
+	b, err := json.Marshal(unfinished{workPath, file})
+	if err != nil {
+		return err
+	}
+	return atomicfile.WriteVolatile(path, b, 0o600)
+}
+
+// forgetUpload removes what a daemon has left that was killed in the middle of an upload.
+func (d *Daemon) forgetUpload() error {
+	b, err := os.ReadFile(filepath.Join(d.store.dir, unfinishedName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var u unfinished
+	if err == nil {
+		err = json.Unmarshal(b, &u)
+	}
+	// The name is one of ours, and what has it is not followed.
+	if err == nil && strings.HasPrefix(filepath.Base(u.File), atomicfile.TempPrefix) {
+		var root *os.Root
+		if root, err = os.OpenRoot(u.WorkPath); err == nil {
+			err = root.Remove(u.File)
+			root.Close()
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, d.noteUpload("", ""))
+}
+
+func (d *Daemon) upload(spec *protocol.Spec, rel string, f protocol.File) error {
 	root, err := os.OpenRoot(spec.WorkPath)
 	if err != nil {
 		return err
@@ -73,6 +122,12 @@ func upload(spec *protocol.Spec, rel string, f protocol.File) error {
 		return atomicfile.Owner{UID: as.uid, GID: as.gid}, nil
 	}
 	p := atomicfile.Put{Data: f.Content, Mode: fs.FileMode(f.Mode) & 0o777, Fresh: func() (atomicfile.Owner, error) { return account(spec.User) }}
+	p.Note = func(tmp string) error {
+		if tmp != "" {
+			tmp = filepath.Join(filepath.Dir(rel), tmp)
+		}
+		return d.noteUpload(spec.WorkPath, tmp)
+	}
 	if f.User != "" {
 		owner, err := account(f.User)
 		if err != nil {

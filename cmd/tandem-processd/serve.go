@@ -74,7 +74,9 @@ func (s *server) once(ctx context.Context, l *unixhttp.Listener) (*os.File, erro
 		DataDir: o.dataDir, Workspace: o.workspace, Version: version.String(), Log: s.log, OwnProgram: true,
 		DefaultUser: o.defaultUser, DefaultPids: o.defaultPids, StartTimeout: o.startTimeout, PrepareTimeout: o.prepareTimeout,
 		LogSize: int64(o.outputMB) << 20, LogFiles: o.outputFiles,
-		Cleaners: map[string]processdaemon.Cleaner{container.Kind: container.NewCleaner(o.dockerHost)},
+		Cleaners: map[string]processdaemon.Cleaner{
+			container.Kind: container.NewCleaner(o.dockerHost), container.UploadKind: container.NewUploadCleaner(o.dockerHost),
+		},
 	})
 	if err != nil {
 		return nil, err

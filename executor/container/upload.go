@@ -58,6 +58,7 @@ func (r *Runtime) Upload(ctx context.Context, taskID string, f api.UploadFile) e
 	// Two of the same name at once would share an unfinished file.
 	r.uploads.Lock()
 	defer r.uploads.Unlock()
+	p.Note = func(tmp string) error { return r.noteUpload(taskID, path.Dir(path.Clean(f.Path)), tmp) }
 	err = atomicfile.PutIn(dir, name, p)
 	switch {
 	case errors.Is(err, syscall.EROFS):
