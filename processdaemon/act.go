@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"tandem/internal/failpoint"
+	"tandem/internal/safepath"
 	"tandem/processdaemon/keeper"
 	"tandem/processdaemon/protocol"
 )
@@ -202,13 +203,21 @@ func (t *task) makeDirs(as *account) error {
 	if rel, err := filepath.Rel(t.d.opts.Workspace, spec.WorkPath); err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
 		return fmt.Errorf("workPath %s: no such directory; create it, or choose one below ${work_base_dir}", spec.WorkPath)
 	}
-	if err := os.MkdirAll(spec.WorkPath, 0o755); err != nil {
+	root, err := safepath.OpenRoot(spec.WorkPath, true)
+	if err != nil {
 		return fmt.Errorf("workPath: %w", err)
 	}
-	if as.cred != nil {
-		if err := os.Chown(spec.WorkPath, as.uid, as.gid); err != nil {
-			return fmt.Errorf("workPath: %w", err)
-		}
+	defer root.Close()
+	if as.cred == nil {
+		return nil
+	}
+	// By its handle: by its name, a link that somebody put there meanwhile would be followed.
+	self, err := root.Open(".")
+	if err == nil {
+		err = errors.Join(self.Chown(as.uid, as.gid), self.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("workPath: %w", err)
 	}
 	return nil
 }

@@ -57,12 +57,7 @@ func (t *task) openPlace(path string, owner *account) (dir *os.Root, name string
 	if at == "/" {
 		root, parent, err = safepath.Base("/" + parent)
 	} else {
-		if owner != nil {
-			err = os.MkdirAll(at, 0o755)
-		}
-		if err == nil {
-			root, err = os.OpenRoot(at)
-		}
+		root, err = safepath.OpenRoot(at, owner != nil)
 	}
 	if err != nil {
 		return nil, "", err

@@ -2,6 +2,7 @@ package processdaemon
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,5 +73,53 @@ func TestFetchSaysForWhom(t *testing.T) {
 	}
 	if _, err := p.c.Fetch(context.Background(), "nobody", uris, nil); err == nil || !strings.Contains(err.Error(), "may not read it") {
 		t.Error(err)
+	}
+}
+
+// TestLinksInTheWayToAWorkPathLeadTheDaemonNowhere: what its user puts there, before the
+// directory is made and while the task runs.
+func TestLinksInTheWayToAWorkPathLeadTheDaemonNowhere(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("becoming another user needs root")
+	}
+	d := newDaemon(t)
+	outside := testkit.PublicDir(t)
+	theirs := filepath.Join(d.workBase(), "theirs")
+	link := func(name string) {
+		t.Helper()
+		if err := errors.Join(os.Symlink(outside, name), os.Lchown(name, nobodyUID, nobodyUID)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Join(theirs, "work"), 0o755), os.Chown(theirs, nobodyUID, nobodyUID)); err != nil {
+		t.Fatal(err)
+	}
+	link(filepath.Join(theirs, "link"))
+	s := spec(d, "a", "sleep 600")
+	asNobody(t, &s)
+	s.WorkPath = filepath.Join(theirs, "link/new")
+	run(t, d, s)
+	if st := await(t, d, "a", func(st protocol.Status) bool { return st.State == ended }); !strings.Contains(st.Failure, "workPath: ") || !strings.Contains(st.Failure, "escapes") {
+		t.Errorf("%+v", st)
+	}
+	s = spec(d, "b", "sleep 600")
+	asNobody(t, &s)
+	s.WorkPath = filepath.Join(theirs, "work")
+	run(t, d, s)
+	awaitState(t, d, "b", running)
+	f := protocol.File{Path: "x", Content: []byte("x")}
+	if err := d.Upload("b", f); err != nil {
+		t.Error(err)
+	}
+	if err := os.Rename(s.WorkPath, s.WorkPath+".moved"); err != nil {
+		t.Fatal(err)
+	}
+	link(s.WorkPath)
+	if err := d.Upload("b", f); err == nil || !strings.Contains(err.Error(), "escapes") {
+		t.Errorf("%v", err)
+	}
+	if e, err := os.ReadDir(outside); err != nil || len(e) != 0 {
+		t.Errorf("outside: %v %v", e, err)
 	}
 }

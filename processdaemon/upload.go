@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"tandem/internal/atomicfile"
+	"tandem/internal/safepath"
 	"tandem/processdaemon/protocol"
 )
 
@@ -87,7 +88,7 @@ func (d *Daemon) forgetUpload() error {
 	// The name is one of ours, and what has it is not followed.
 	if err == nil && strings.HasPrefix(filepath.Base(u.File), atomicfile.TempPrefix) {
 		var root *os.Root
-		if root, err = os.OpenRoot(u.WorkPath); err == nil {
+		if root, err = safepath.OpenRoot(u.WorkPath, false); err == nil {
 			err = root.Remove(u.File)
 			root.Close()
 		}
@@ -99,7 +100,7 @@ func (d *Daemon) forgetUpload() error {
 }
 
 func (d *Daemon) upload(spec *protocol.Spec, rel string, f protocol.File) error {
-	root, err := os.OpenRoot(spec.WorkPath)
+	root, err := safepath.OpenRoot(spec.WorkPath, false)
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,8 @@ type entry struct {
 	Digest       string `json:"digest"`
 	ETag         string `json:"etag,omitempty"`
 	LastModified string `json:"lastModified,omitempty"`
+	// Proof is of the password with which a server gave it.
+	Proof *proof `json:"proof,omitempty"`
 	// File is the local file's state when it was copied.
 	File *unpack.FileState `json:"file,omitempty"`
 }

@@ -324,7 +324,9 @@ func (f *Fetcher) get(ctx context.Context, s *source, again bool, progress func(
 	if old != nil && !f.touch(old.Digest) {
 		old = nil
 	}
-	if old != nil && (!again || len(s.want) > 0 && s.want[0].digest() == old.Digest) {
+	// Of another password than last time the server knows whether it will do, too.
+	enough := !again || len(s.want) > 0 && old != nil && s.want[0].digest() == old.Digest
+	if old != nil && enough && old.Proof.holds(s.password) {
 		return old.Digest, nil
 	}
 	if err := enter(ctx, f.downloads, "fetch "+s.shown, progress); err != nil {
@@ -335,6 +337,11 @@ func (f *Fetcher) get(ctx context.Context, s *source, again bool, progress func(
 	e, err := d.run(ctx)
 	if err != nil {
 		return "", err
+	}
+	if e.Proof == nil || !e.Proof.holds(s.password) {
+		proven := *e
+		proven.Proof = newProof(s.password)
+		e = &proven
 	}
 	if err := f.remember(s.key(), e); err != nil {
 		return "", err

@@ -172,7 +172,7 @@ func (m *merge) at(name string, do func(from, to int, base string) error) error 
 }
 
 // kept is the name in From of what a step replaced, where the two could not change places.
-func (s step) kept() string { return fmt.Sprintf(".tandem-old-%d", s.Inode) }
+func (s step) kept() string { return ".tandem-old-" + hash(string(s.Name))[:16] }
 
 // take takes a step, unless it was taken.
 func (m *merge) take(s step) error {

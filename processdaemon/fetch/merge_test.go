@@ -76,7 +76,7 @@ func newMerging(t testing.TB) *merging {
 		t.Fatal(err)
 	}
 	a := filepath.Join(m.dir, "a.tar")
-	put(t, a, string(archivetest.Tar(t, archivetest.Entry{Name: "lib/a", Body: "2"}, archivetest.Entry{Name: "lib/b", Body: "2"}, archivetest.Entry{Name: "lib/new/deep/x", Body: "2"},
+	put(t, a, string(archivetest.Tar(t, archivetest.Entry{Name: "lib/a", Body: "2"}, archivetest.Entry{Name: "lib/b", Type: '1', Link: "lib/a"}, archivetest.Entry{Name: "lib/new/deep/x", Body: "2"},
 		archivetest.Entry{Name: "added", Body: "2"}, archivetest.Entry{Name: "kept/l", Body: "2"}, archivetest.Entry{Name: "z", Type: '2', Link: "added"})))
 	m.u = protocol.URI{Value: a, OutputDir: m.out}
 	return m

@@ -160,3 +160,46 @@ func TestChecksumsOpenNothingThatIsGuarded(t *testing.T) {
 		t.Error("closed")
 	}
 }
+
+// TestPasswordsOpenTheirOwnContentOnly: what one fetched with a password, another password does
+// not open; the right one does, without asking again, also after a restart.
+func TestPasswordsOpenTheirOwnContentOnly(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if _, pwd, _ := r.BasicAuth(); pwd != "geheim" && pwd != "geheim too" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		whole(w, r)
+	})
+	f := newFetcher(t, quick())
+	asked := 0
+	for i, c := range []struct {
+		password string
+		may      bool
+		asks     int
+	}{
+		{"geheim", true, 1}, {"geheim", true, 0}, {"wrong", false, 1}, {"", false, 1}, {"geheim", true, 0},
+		{"geheim too", true, 1}, {"geheim too", true, 0}, {"wrong", false, 1},
+	} {
+		_, err := f.Get(t.Context(), nil, protocol.URI{Value: s.URL + "/x", User: "me", Password: c.password}, nil)
+		if (err == nil) != c.may {
+			t.Errorf("%d: %v", i, err)
+		}
+		if n := len(s.headers()); n != asked+c.asks {
+			t.Errorf("%d: %d requests, want %d", i, n-asked, c.asks)
+		}
+		asked = len(s.headers())
+		if f, err = New(f.dir, quick(), &unpack.Runner{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries, err := os.ReadDir(f.index())
+	if err != nil || len(entries) != 1 {
+		t.Fatalf("%v %v", entries, err)
+	}
+	if b, err := os.ReadFile(filepath.Join(f.index(), entries[0].Name())); err != nil || strings.Contains(string(b), "geheim") {
+		t.Errorf("%s %v", b, err)
+	}
+	leftNothing(t, f)
+}

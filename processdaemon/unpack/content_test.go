@@ -188,3 +188,19 @@ func FuzzUnpack(f *testing.F) {
 		_, _ = unpackInto(t, name, archive, Job{MaxFiles: 50, MaxBytes: 1 << 20})
 	})
 }
+
+// FuzzCompressed: whatever a compressed archive is. Files of xz are left out, for the
+// memory that they may ask for is bounded by the child's limits alone.
+func FuzzCompressed(f *testing.F) {
+	names := []string{"a.tar.gz", "a.tar.bz2", "a.tar.zst"}
+	whole := archivetest.Tar(f, archivetest.Entry{Name: "a/b", Body: "x"}, archivetest.Entry{Name: "a/l", Type: tar.TypeSymlink, Link: "b"})
+	f.Add(archivetest.Gzip(f, whole), uint8(0))
+	f.Add(append(archivetest.Gzip(f, whole[:100]), archivetest.Gzip(f, whole[100:])...), uint8(0))
+	f.Add(append(archivetest.Gzip(f, whole), "behind"...), uint8(0))
+	f.Add(odd(f, "pax-sparse.tar.gz"), uint8(0))
+	f.Add(odd(f, "streams.tar.bz2"), uint8(1))
+	f.Add(odd(f, "frames.tar.zst"), uint8(2))
+	f.Fuzz(func(t *testing.T, archive []byte, kind uint8) {
+		_, _ = unpackInto(t, names[int(kind)%len(names)], archive, Job{MaxFiles: 50, MaxBytes: 1 << 20})
+	})
+}
