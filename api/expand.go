@@ -116,6 +116,9 @@ func ExpandSpec(spec *TaskSpec, dirs Dirs) (*TaskSpec, error) {
 	}
 	for i := range e.out.Files {
 		e.path(indexPath("files", i)+".path", &e.out.Files[i].Path, base)
+		if e.out.Process != nil {
+			e.text(indexPath("files", i)+".user", &e.out.Files[i].User)
+		}
 	}
 	for i := range e.out.HealthChecks {
 		e.healthCheck(indexPath("healthChecks", i), &e.out.HealthChecks[i])

@@ -83,6 +83,18 @@ func (c *checker) process(path string, p *Process, names map[string]bool, groupP
 	c.healthChecks(joinPath(path, "healthChecks"), p.HealthChecks, ports, s)
 	c.resources(joinPath(path, "resources"), &p.Resources, false)
 	c.configRefs(path, p.ConfigMaps, p.Secrets, func(at, file string) { c.processPath(at, file, s, true) })
+	for i := range p.ConfigMaps {
+		c.itemUsers(joinPath(indexPath(joinPath(path, "configmaps"), i), "items"), p.ConfigMaps[i].Items, s)
+	}
+	for i := range p.Secrets {
+		c.itemUsers(joinPath(indexPath(joinPath(path, "secrets"), i), "items"), p.Secrets[i].Items, s)
+	}
+}
+
+func (c *checker) itemUsers(path string, items []DataItem, s scope) {
+	for i := range items {
+		c.variables(joinPath(indexPath(path, i), "user"), items[i].User, s)
+	}
 }
 
 // processPath checks a path that may begin with a variable. A relative one
