@@ -186,26 +186,6 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	})
 }
 
-// SignalGroup sends sig to the process group that the process leads; a process
-// that leads none, and any on a kernel before 6.9, gets it alone. It may be used
-// until the process is collected: a zombie still names its group.
-func (p *Process) SignalGroup(sig syscall.Signal) error {
-	const toGroup = 1 << 2 // PIDFD_SIGNAL_PROCESS_GROUP
-	return p.control(func(fd int) error {
-		err := unix.PidfdSendSignal(fd, sig, nil, toGroup)
-		if errors.Is(err, unix.EINVAL) {
-			err = unix.PidfdSendSignal(fd, sig, nil, 0)
-		}
-		if errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("signal %d to the group of pid %d: %w", int(sig), p.id.Pid, ErrGone)
-		}
-		if err != nil {
-			return fmt.Errorf("signal %d to the group of pid %d: %w", int(sig), p.id.Pid, err)
-		}
-		return nil
-	})
-}
-
 // Wait returns nil once the process has ended (a zombie has), or the context's
 // error. It needs no thread: the runtime's poller watches the pidfd. One Wait
 // at a time.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -80,48 +78,6 @@ func TestExitCode(t *testing.T) {
 	}
 	if st, err := p.Reap(); err != nil || st.Code != 7 || st.Signal != 0 {
 		t.Fatalf("reap: %+v %v", st, err)
-	}
-}
-
-func TestSignalGroupReachesChildren(t *testing.T) {
-	t.Parallel()
-	cmd := exec.Command("sh", "-c", "sleep 600 & echo $!; wait")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line := make([]byte, 32)
-	n, err := out.Read(line)
-	if err != nil {
-		t.Fatal(err)
-	}
-	child, err := strconv.Atoi(strings.TrimSpace(string(line[:n])))
-	if err != nil {
-		t.Fatal(err)
-	}
-	its, err := OpenPid(child)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer its.Close()
-	p, err := OpenPid(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	if err := p.SignalGroup(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait()
-	limit, stop := context.WithTimeout(t.Context(), 30*time.Second)
-	defer stop()
-	if err := its.Wait(limit); err != nil {
-		_ = its.Signal(syscall.SIGKILL)
-		t.Errorf("the child goes on (on kernels before 6.9 it does): %v", err)
 	}
 }
 
