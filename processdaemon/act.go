@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"tandem/internal/failpoint"
+	"tandem/internal/procid"
 	"tandem/internal/safepath"
 	"tandem/processdaemon/keeper"
 	"tandem/processdaemon/protocol"
@@ -50,9 +51,7 @@ func (t *task) act(a action) error {
 		}
 	case actKillAll:
 		if !t.emptied() {
-			if err := t.group.Kill(); err != nil {
-				t.log.Error("cannot kill the task; it is tried again", "err", err)
-			}
+			t.killAll()
 		}
 	case actRemove:
 		return t.remove()
@@ -74,10 +73,34 @@ func (t *task) emptied() bool {
 // process is the first, so that it does not take the end of its workers for a crash.
 func (t *task) terminate() {
 	t.terminated = true
+	main := t.mainHandle()
+	if in, err := t.group.Contains(t.rec.Main.Pid); in || err != nil || t.rec.Exit != nil {
+		main = nil
+	}
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
-		if err := t.group.SignalFrom(t.rec.Main.Pid, sig); err != nil {
+		err := t.group.SignalFrom(t.rec.Main.Pid, sig)
+		if main != nil {
+			// It has left the group, as root can.
+			if mainErr := main.Signal(sig); !errors.Is(mainErr, procid.ErrGone) {
+				err = errors.Join(err, mainErr)
+			}
+		}
+		if err != nil {
 			t.log.Error("cannot signal the task; it is killed at its deadline", "signal", sig, "err", err)
 		}
+	}
+}
+
+// killAll sends SIGKILL to the group and to the main process, which may have left it.
+func (t *task) killAll() {
+	err := t.group.Kill()
+	if main := t.mainHandle(); main != nil && t.rec.Exit == nil {
+		if mainErr := main.Signal(syscall.SIGKILL); !errors.Is(mainErr, procid.ErrGone) {
+			err = errors.Join(err, mainErr)
+		}
+	}
+	if err != nil {
+		t.log.Error("cannot kill the task; it is tried again", "err", err)
 	}
 }
 

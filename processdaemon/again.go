@@ -3,6 +3,7 @@ package processdaemon
 import (
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"tandem/internal/procid"
@@ -37,7 +38,7 @@ func (t *task) beginAgain(now int64) {
 	r.AliveBy, r.TermAt, r.KillAt, r.KillAgainAt = 0, 0, 0, 0
 	r.Again, r.StopKey = false, ""
 	r.Restarts++
-	r.StartBy, r.StartKey = now+int64(t.startTimeout()), t.newKey()
+	r.StartBy, r.StartKey = inTime(now, t.startTimeout()), t.newKey()
 }
 
 // reload runs the reload command beside the process.
@@ -69,17 +70,22 @@ func (t *task) reload() error {
 	return nil
 }
 
+// reloadTimeout is how long a reload command may take. While one runs no other one does.
+const reloadTimeout = 5 * time.Minute
+
 func (t *task) watchReload(e keeper.Entry) {
 	p, err := procid.Open(e.ID)
 	if err != nil && !errors.Is(err, procid.ErrGone) {
-		t.log.Error("the reload command cannot be watched", "err", err)
+		t.log.Error("the reload command cannot be watched; it is tried again", "err", err)
 	}
-	t.awaitEnd(e.Key, p, e.ID, func(exit protocol.Exit) {
-		if p != nil {
-			p.Close()
-		}
+	began := time.Now()
+	limit := t.d.reloadTimeout
+	t.awaitEnd(e.Key, p, e.ID, true, limit, func(exit protocol.Exit) {
 		failure := ""
-		if !exit.Known || exit.Code != 0 || exit.Signal != 0 {
+		switch {
+		case exit.Signal == int(syscall.SIGKILL) && time.Since(began) >= limit:
+			failure = fmt.Sprintf("reloadCmd did not end within %v and was killed%s", limit, t.lastWords())
+		case !exit.Known || exit.Code != 0 || exit.Signal != 0:
 			failure = "reloadCmd: " + describeExit(exit) + t.lastWords()
 		}
 		t.post(message{reloaded: e.Key, failure: failure})

@@ -149,12 +149,14 @@ func TestPidsLimitOfARunningStorm(t *testing.T) {
 	}
 	d := newDaemon(t)
 	hasPids(t, d)
-	s := spec(d, "a", storm(t))
+	_ = storm(t) // for its check
+	// Its children end soon, so that it is not their user's limit that holds it back.
+	s := spec(d, "a", `perl -MTime::HiRes=sleep -e 'open F, ">up"; while (1) { $p = fork; if (defined $p && !$p) { sleep 0.05; exit } waitpid -1, 1 }'`)
 	s.User, s.Nice = "nobody", 19
-	s.Rlimits = []protocol.Rlimit{{Name: "nproc", Soft: 150, Hard: 150}}
+	s.Rlimits = []protocol.Rlimit{{Name: "nproc", Soft: 900, Hard: 900}}
 	run(t, d, s)
 	eventually(t, "it is up", func() bool { return exists(filepath.Join(s.WorkPath, "up")) })
-	eventually(t, "the limit is taken", func() bool { _, err := d.SetLimits("a", protocol.Limits{Pids: 20}); return err == nil })
+	eventually(t, "the limit is taken", func() bool { _, err := d.SetLimits("a", protocol.Limits{Pids: 5}); return err == nil })
 	eventually(t, "the storm is held back", func() bool { st, err := d.Stats("a"); return err == nil && st.ForksRefused > 100 })
 	if _, err := d.Stop("a", 0); err != nil {
 		t.Fatal(err)

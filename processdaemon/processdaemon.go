@@ -21,6 +21,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -92,7 +94,11 @@ type Daemon struct {
 	reaper       *reaper
 	feed         feed
 	deletionTime time.Duration
-	clock        func() time.Time
+	// reloadTimeout and patience are shorter in tests.
+	reloadTimeout time.Duration
+	// patience is how long a client may take to read what it is being told.
+	patience time.Duration
+	clock    func() time.Time
 	// calm gives memory back once nothing has happened for a while; nil in a program of others.
 	calm *time.Timer
 	// troubles are what was damaged or cannot be used, for Info; New alone adds to them.
@@ -134,7 +140,8 @@ func New(opts Options) (*Daemon, error) {
 	if opts.Workspace, err = filepath.Abs(opts.Workspace); err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
-	d := &Daemon{opts: opts, log: opts.Log, tasks: map[string]*task{}, deletionTime: deletionTime, clock: time.Now}
+	d := &Daemon{opts: opts, log: opts.Log, tasks: map[string]*task{}, deletionTime: deletionTime, clock: time.Now,
+		reloadTimeout: reloadTimeout, patience: readerPatience}
 	if d.boot, err = procid.BootID(); err != nil {
 		return nil, err
 	}
@@ -363,7 +370,7 @@ func (d *Daemon) Create(spec protocol.Spec) (protocol.Status, error) {
 	}
 	r := &record{
 		Format: recordFormat, Spec: spec, Hash: hash, State: preparing, Version: 1, BootID: d.boot, Created: d.now(),
-		PrepareBy: bootNow() + int64(d.opts.PrepareTimeout), PidsUnasked: unasked,
+		PrepareBy: inTime(bootNow(), d.opts.PrepareTimeout), PidsUnasked: unasked,
 	}
 	if _, err := lookupAccount(spec.User); err == nil && len(spec.URIs) == 0 {
 		// Nothing to prepare, so a record less to write.
@@ -419,6 +426,10 @@ func validate(s *protocol.Spec) error {
 	add := func(format string, args ...any) { bad = append(bad, fmt.Sprintf(format, args...)) }
 	if s.ID == "" {
 		add("id: missing")
+	}
+	if len(s.ID) > maxID || strings.ContainsFunc(s.ID, unicode.IsControl) || !utf8.ValidString(s.ID) || s.ID == "/" {
+		// The last one has no path in the API.
+		return fail(protocol.CodeInvalid, "id %.40q: want at most %d bytes of text without control characters, and not /", s.ID, maxID)
 	}
 	if s.Name == "" {
 		s.Name = s.ID
@@ -476,6 +487,14 @@ func validate(s *protocol.Spec) error {
 	return nil
 }
 
+// maxID is the longest id in bytes, and maxSpec the longest specification as JSON: far
+// more than the kernel takes for a program's environment, and far less than what is read of
+// a record.
+const (
+	maxID   = 1024
+	maxSpec = 8 << 20
+)
+
 // specHash identifies a spec without depending on its passwords.
 func specHash(s protocol.Spec) (string, error) {
 	s.URIs = slices.Clone(s.URIs)
@@ -485,6 +504,9 @@ func specHash(s protocol.Spec) (string, error) {
 	b, err := json.Marshal(s)
 	if err != nil {
 		return "", fmt.Errorf("task %q: %w", s.ID, err)
+	}
+	if len(b) > maxSpec {
+		return "", fail(protocol.CodeInvalid, "task %q: its specification has %d MiB, and at most %d are taken; put large values into files", s.ID, len(b)>>20, maxSpec>>20)
 	}
 	return shortHash(string(b)), nil
 }

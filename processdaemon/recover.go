@@ -177,9 +177,7 @@ func (t *task) takeUp() {
 		// Perhaps it was recorded and not sent; twice is better than never.
 		t.terminate()
 	case killing:
-		if err := t.group.Kill(); err != nil {
-			t.log.Error("cannot kill the task; it is tried again", "err", err)
-		}
+		t.killAll()
 	default:
 		// The deadlines and the watchers do the rest.
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"time"
 
@@ -16,6 +17,8 @@ import (
 
 const (
 	maxBody = 64 << 20
+	// bodyTime is how long a body may take.
+	bodyTime = time.Minute
 	// longestWait bounds a long poll; clients ask again.
 	longestWait = time.Minute
 	defaultTail = 64 << 10
@@ -44,7 +47,7 @@ func (d *Daemon) Handler() http.Handler {
 	for pattern, h := range d.routes() {
 		m.HandleFunc(pattern, h)
 	}
-	return m
+	return strictly(m)
 }
 
 // routes are all that the API has; openapi.yaml describes them.
@@ -188,18 +191,28 @@ func waitContext(w http.ResponseWriter, r *http.Request) (context.Context, conte
 }
 
 func decode(w http.ResponseWriter, r *http.Request, into any) bool {
+	c := http.NewResponseController(w)
+	// A body that never ends must not be waited for; what cannot have a deadline is a test's.
+	_ = c.SetReadDeadline(time.Now().Add(bodyTime))
 	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(into)
-	if err != nil {
-		// The decoder's text may quote the body, which may hold secrets.
-		var ute *json.UnmarshalTypeError
-		if errors.As(err, &ute) {
-			answer(w, nil, fail(protocol.CodeInvalid, "body: field %s: want %s", ute.Field, ute.Type))
-		} else {
-			answer(w, nil, fail(protocol.CodeInvalid, "the body is not the JSON that is expected here"))
-		}
-		return false
+	_ = c.SetReadDeadline(time.Time{}) // as above
+	// The decoder's text may quote the body, which may hold secrets.
+	var ute *json.UnmarshalTypeError
+	var large *http.MaxBytesError
+	switch {
+	case err == nil:
+		return true
+	case errors.As(err, &ute):
+		err = fail(protocol.CodeInvalid, "body: field %s: want %s", ute.Field, ute.Type)
+	case errors.As(err, &large):
+		err = fail(protocol.CodeInvalid, "the body has more than %d MiB", maxBody>>20)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = fail(protocol.CodeInvalid, "the body did not come within %v", bodyTime)
+	default:
+		err = fail(protocol.CodeInvalid, "the body is not the JSON that is expected here")
 	}
-	return true
+	answer(w, nil, err)
+	return false
 }
 
 var statusOf = map[string]int{
@@ -209,7 +222,6 @@ var statusOf = map[string]int{
 }
 
 func answer(w http.ResponseWriter, body any, err error) {
-	w.Header().Set("Content-Type", "application/json")
 	if err != nil {
 		var e *protocol.Error
 		switch {
@@ -222,8 +234,14 @@ func answer(w http.ResponseWriter, body any, err error) {
 		default:
 			e = &protocol.Error{Code: protocol.CodeInternal, Message: err.Error()}
 		}
-		w.WriteHeader(statusOf[e.Code])
-		body = e
+		answerStatus(w, statusOf[e.Code], e)
+		return
 	}
+	answerStatus(w, http.StatusOK, body)
+}
+
+func answerStatus(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body) // a client that has gone needs no answer
 }

@@ -81,7 +81,8 @@ func (d *Daemon) serveLogs(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	flush := http.NewResponseController(w)
+	push, done := d.pushing(w)
+	defer done()
 	began, expected := false, int64(-1)
 	begin := func() {
 		if !began {
@@ -100,8 +101,7 @@ func (d *Daemon) serveLogs(w http.ResponseWriter, r *http.Request) {
 		}
 		expected = at + int64(len(b))
 		begin()
-		_, err := w.Write(b)
-		return errors.Join(err, flush.Flush())
+		return push(func() error { _, err := w.Write(b); return err })
 	})
 	if err != nil && !began {
 		answer(w, nil, err)
@@ -113,14 +113,16 @@ func (d *Daemon) serveLogs(w http.ResponseWriter, r *http.Request) {
 // serveEvents streams statuses, one JSON object a line.
 func (d *Daemon) serveEvents(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	enc, flush := json.NewEncoder(w), http.NewResponseController(w)
+	enc := json.NewEncoder(w)
+	push, done := d.pushing(w)
+	defer done()
 	// So that the client knows that it is connected though there is no task yet.
 	w.WriteHeader(http.StatusOK)
-	if flush.Flush() != nil {
+	if push(func() error { return nil }) != nil {
 		return
 	}
 	_ = d.Events(r.Context(), r.URL.Query().Get("owner"), func(s protocol.Status) error {
-		return errors.Join(enc.Encode(s), flush.Flush())
+		return push(func() error { return enc.Encode(s) })
 	}) // its error would be that the client has gone
 }
 
@@ -132,11 +134,10 @@ func (d *Daemon) serveFetch(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	enc := json.NewEncoder(w)
-	flush := http.NewResponseController(w)
+	push, done := d.pushing(w)
+	defer done()
 	say := func(e protocol.FetchEvent) {
-		if enc.Encode(e) == nil {
-			_ = flush.Flush() // a client that has gone ends the request's context
-		}
+		_ = push(func() error { return enc.Encode(e) }) // a client that has gone ends the request's context
 	}
 	digests, err := d.Fetch(r.Context(), req.User, req.URIs, func(text string) { say(protocol.FetchEvent{Progress: text}) })
 	if err != nil {

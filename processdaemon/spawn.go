@@ -32,7 +32,7 @@ func (t *task) run(line, what, key string) (keeper.Entry, error) {
 		return keeper.Entry{}, err
 	}
 	mainPid := t.rec.Pid
-	if t.rec.Exit != nil {
+	if t.rec.Exit != nil || t.early != nil {
 		mainPid = 0 // it may be a stranger's by now
 	}
 	s := keeper.Spec{Key: key, Argv: argv, Dir: spec.WorkPath, Env: fullEnv(spec.Env, as.home, mainPid)}

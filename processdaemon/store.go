@@ -256,6 +256,12 @@ func later(first, second time.Time) time.Time {
 	return second
 }
 
+// longest is more than any deadline needs, and small enough to be counted from any time.
+const longest = 100 * 365 * 24 * time.Hour
+
+// inTime is a deadline that is d from a time of bootNow.
+func inTime(now int64, d time.Duration) int64 { return now + int64(min(max(0, d), longest)) }
+
 // bootNow is the time since boot, suspension included.
 func bootNow() int64 {
 	var ts unix.Timespec

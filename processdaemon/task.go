@@ -275,7 +275,7 @@ func (t *task) note(from, next protocol.State, m message) bool {
 	r, now := t.rec, bootNow()
 	switch m.ev {
 	case evStart:
-		r.StartBy = now + int64(t.startTimeout())
+		r.StartBy = inTime(now, t.startTimeout())
 		r.StartKey = t.newKey()
 	case evPrepared:
 		r.Spec.URIs, _ = seal(r.Spec.URIs, nil)
@@ -288,7 +288,7 @@ func (t *task) note(from, next protocol.State, m message) bool {
 		r.Failure = m.failure
 	case evCommandOK:
 		r.CommandUnseen = m.unseen
-		r.AliveBy = now + int64(max(r.Spec.StartGrace, leastSettle))
+		r.AliveBy = inTime(now, max(r.Spec.StartGrace, leastSettle))
 	case evAlive, evMainSpawned:
 		r.Pid = r.Main.Pid
 		if m.ev == evAlive && (r.Spec.StartGrace <= 0 || now >= r.AliveBy) {
@@ -350,10 +350,10 @@ func (t *task) newKey() string {
 func (t *task) noteStop(m message, now int64) {
 	r := t.rec
 	r.Again = m.again
-	killAt := now + int64(max(0, m.grace))
+	killAt := inTime(now, m.grace)
 	if r.KillAt == 0 || killAt < r.KillAt {
 		r.KillAt = killAt
-		r.TermAt = now + int64(max(0, m.grace))*3/4
+		r.TermAt = inTime(now, m.grace/4*3)
 	}
 	switch r.State {
 	case preparing, ready, starting, settling:

@@ -23,7 +23,7 @@ func (t *task) watchMain() {
 		t.log.Error("the main process cannot be watched; it is tried again", "pid", id.Pid, "err", err)
 	}
 	t.main, t.watching = p, true
-	t.awaitEnd(key, p, id, func(exit protocol.Exit) {
+	t.awaitEnd(key, p, id, false, 0, func(exit protocol.Exit) {
 		exit.OOMKilled = exit.Signal == int(syscall.SIGKILL) && t.group.OOMKills() > 0
 		t.post(message{ev: evMainExited, who: id, exit: exit})
 	})
@@ -45,10 +45,7 @@ func (t *task) watchCommand(key string, id procid.Identity, ok, failed event, wh
 		t.log.Error("a command cannot be watched; it is tried again", "pid", id.Pid, "err", err)
 	}
 	name := t.rec.Spec.Name
-	t.awaitEnd(key, p, id, func(exit protocol.Exit) {
-		if p != nil {
-			p.Close()
-		}
+	t.awaitEnd(key, p, id, true, 0, func(exit protocol.Exit) {
 		switch {
 		case !exit.Known:
 			// What counts is whether the process lives, and that is looked at next.
@@ -61,13 +58,20 @@ func (t *task) watchCommand(key string, id procid.Identity, ok, failed event, wh
 	})
 }
 
-// awaitEnd tells how a process ended, unless the daemon ends before.
-func (t *task) awaitEnd(key string, p *procid.Process, id procid.Identity, tell func(protocol.Exit)) {
+// awaitEnd tells how a process ended, unless the daemon ends before. It closes p when
+// that is its own, and kills the process with its group after the limit, 0 for none.
+func (t *task) awaitEnd(key string, p *procid.Process, id procid.Identity, own bool, limit time.Duration, tell func(protocol.Exit)) {
 	t.d.kids.track(id.Pid)
 	t.work.Go(func() {
 		defer t.d.kids.untrack(id.Pid)
-		p, own, ended := awaitGone(t.ctx, p, id)
-		if own {
+		if p != nil && own {
+			defer p.Close()
+		}
+		if p != nil && limit > 0 {
+			defer time.AfterFunc(limit, func() { t.killCommand(p) }).Stop()
+		}
+		p, opened, ended := awaitGone(t.ctx, p, id)
+		if opened {
 			defer p.Close()
 		}
 		if !ended {
@@ -120,6 +124,13 @@ func (t *task) mainHandle() *procid.Process {
 		}
 	}
 	return t.main
+}
+
+// killCommand ends a command that hangs, with what it forked.
+func (t *task) killCommand(p *procid.Process) {
+	if err := p.SignalGroup(syscall.SIGKILL); err != nil && !errors.Is(err, procid.ErrGone) && !errors.Is(err, os.ErrClosed) {
+		t.log.Error("a command that hangs cannot be killed", "pid", p.Identity().Pid, "err", err)
+	}
 }
 
 // lastWords returns the end of what the task wrote to stderr, otherwise to stdout, for

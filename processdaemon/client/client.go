@@ -197,7 +197,14 @@ func (c *Client) Fetch(ctx context.Context, user string, uris []protocol.URI, pr
 	return nil, c.unavailable(errors.Join(io.ErrUnexpectedEOF, lines.Err()))
 }
 
-func taskPath(id, rest string) string { return "/v1/tasks/" + url.PathEscape(id) + rest }
+func taskPath(id, rest string) string {
+	name := url.PathEscape(id)
+	if id == "." || id == ".." {
+		// As they are they would be taken out of the path.
+		name = strings.ReplaceAll(id, ".", "%2E")
+	}
+	return "/v1/tasks/" + name + rest
+}
 
 // status asks for the status of a task. An answer about anything else is none of a daemon's.
 func (c *Client) status(ctx context.Context, timeout time.Duration, method, id, path string, body any) (protocol.Status, error) {
