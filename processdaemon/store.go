@@ -127,9 +127,13 @@ func (s *store) save(r *record, durable bool) error {
 	if err != nil {
 		return fmt.Errorf("record of task %q: %w", r.Spec.ID, err)
 	}
-	write := atomicfile.WriteVolatile
-	if durable {
+	write := atomicfile.Swap
+	switch {
+	case durable:
 		write = atomicfile.Write
+	case len(r.Files) > 0:
+		// After a power cut an older record could lack some of them.
+		write = atomicfile.WriteVolatile
 	}
 	// The environment may hold secrets: nobody else reads records.
 	if err := write(s.path(r.Spec.ID), b, 0o600); err != nil {
@@ -142,8 +146,11 @@ func (s *store) remove(id string) error {
 	if err := failpoint.Inject("processdaemon/remove"); err != nil {
 		return err
 	}
-	if err := os.Remove(s.path(id)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("record of task %q: %w", id, err)
+	// The record is what counts; a spare without one is removed by the next daemon.
+	for _, path := range []string{s.path(id), atomicfile.Spare(s.path(id))} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("record of task %q: %w", id, err)
+		}
 	}
 	return nil
 }

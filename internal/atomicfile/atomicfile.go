@@ -161,8 +161,8 @@ func SetAside(path, dir string) (string, error) {
 	return to, nil
 }
 
-// RemoveTemp deletes unfinished files that a crash left in a directory. Call
-// it only when nobody else writes there.
+// RemoveTemp deletes unfinished files that a crash left in a directory. The spare of a file
+// that is there stays. Call it only when nobody else writes there.
 func RemoveTemp(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -171,8 +171,12 @@ func RemoveTemp(dir string) error {
 	if err != nil {
 		return fmt.Errorf("clear %s: %w", dir, err)
 	}
+	here := make(map[string]bool, len(entries))
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), TempPrefix) && e.Type().IsRegular() {
+		here[filepath.Base(Spare(e.Name()))] = true
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), TempPrefix) && e.Type().IsRegular() && !here[e.Name()] {
 			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("clear %s: %w", dir, err)
 			}
