@@ -32,7 +32,7 @@ func TestOddArchives(t *testing.T) {
 		"gnu-sparse.tar.gz": {"hole": hole}, "pax-sparse.tar.gz": {"hole": hole},
 		"pax-xattrs.tar.gz": closed, "v7.tar.gz": closed,
 		"streams.tar.xz": prog, "frames.tar.zst": prog, "streams.tar.bz2": prog,
-		"zip64.zip": {"dir/prog": "#!/bin/sh\n"}, "streamed.zip": prog,
+		"zip64.zip": {"dir/prog": "#!/bin/sh\n"}, "zip64-directory.zip": prog, "streamed.zip": prog,
 	} {
 		dir, err := unpackInto(t, name, odd(t, name), Job{})
 		if err != nil {
