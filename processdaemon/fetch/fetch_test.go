@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"tandem/internal/testkit"
 	"tandem/processdaemon/protocol"
 	"tandem/processdaemon/unpack"
 )
@@ -23,6 +24,9 @@ func TestMain(m *testing.M) {
 	if unpack.Asked() {
 		os.Exit(unpack.Main())
 	}
+	// Most of them wait for processes that unpack.
+	const atATime = 8
+	testkit.SideBySide(atATime)
 	os.Exit(m.Run())
 }
 

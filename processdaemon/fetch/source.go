@@ -22,6 +22,10 @@ import (
 // getFile copies a local file into the cache, unless it is unchanged since the last
 // time. With whose rights it is read decides each time anew whether its content may be had.
 func (f *Fetcher) getFile(ctx context.Context, s *source, u protocol.URI, as *syscall.Credential, progress func(string)) (string, error) {
+	if err := enter(ctx, f.downloads, "fetch "+s.shown, progress); err != nil {
+		return "", err
+	}
+	defer func() { <-f.downloads }()
 	tmp, err := os.CreateTemp(f.blobs(), atomicfile.TempPrefix)
 	if err != nil {
 		return "", err
