@@ -49,7 +49,11 @@ func TestInitTasksRunOneAfterAnotherBeforeTheRest(t *testing.T) {
 					t.Errorf("%s is RUNNING before the init tasks have ended", id)
 				}
 			}
-			r.runtime.exit(want[len(want)-2:], Exit{Known: true})
+			now := want[len(want)-2:]
+			if got := r.agent.last("m"); got.GetMessage() != `waiting for init task "task-`+now+`"` {
+				t.Errorf("the main task says %q while %s runs", got.GetMessage(), now)
+			}
+			r.runtime.exit(now, Exit{Known: true})
 			r.settle()
 		}
 		if got := r.starts(); got != "i1 i2 s m" {

@@ -93,6 +93,11 @@ func (e *Executor) act(t *task, do action, ev event, from state) {
 		if t.lifecycle() == api.LifecycleInit {
 			e.limitInit(t.group)
 			e.tellStarting(t, "running to completion before the others start")
+			for _, o := range t.group.tasks {
+				if o.state == stateCreated {
+					e.tellStarting(o, fmt.Sprintf("waiting for init task %q", t.name()))
+				}
+			}
 			return
 		}
 		e.beginChecks(t)

@@ -34,8 +34,10 @@ const (
 // message is one that waits for its answer.
 type message struct {
 	id, group, agent, nodeIP string
-	wait                     time.Duration
-	data                     []byte
+	// name is what people call the taskgroup.
+	name string
+	wait time.Duration
+	data []byte
 	// answer has room for one, and takes no second.
 	answer chan api.MessageResult
 }
@@ -100,7 +102,7 @@ func (s *Scheduler) awaitMessage(ctx context.Context, w *message) (*api.MessageR
 		select {
 		case result := <-w.answer:
 			if result.Error != "" {
-				return nil, conflict("taskgroup %s: %s", w.group, result.Error)
+				return nil, conflict("taskgroup %s: %s", w.name, result.Error)
 			}
 			return &result, nil
 		case <-again.C:
@@ -118,7 +120,7 @@ func (s *Scheduler) awaitMessage(ctx context.Context, w *message) (*api.MessageR
 				why = "the scheduler has no connection to a master; " + why
 			}
 			return nil, &apiError{http.StatusGatewayTimeout, wire.Problem{Code: wire.CodeTimeout, Message: fmt.Sprintf(
-				"the executor of taskgroup %s has not answered a message within %s: %s", w.group, w.wait, why)}}
+				"the executor of taskgroup %s has not answered a message within %s: %s", w.name, w.wait, why)}}
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -133,7 +135,7 @@ func (l *loop) openMessage(w *message, namespace, name string, m *api.Message) e
 		return noGroup(name)
 	}
 	if !sl.live() {
-		return conflict("taskgroup %s does not run, so there is nobody to send a message to", name)
+		return conflict("taskgroup %s does not run, so there is nobody to send a message to", l.groupName(sl))
 	}
 	g := sl.Group
 	if m.Resources != nil {
@@ -149,9 +151,9 @@ func (l *loop) openMessage(w *message, namespace, name string, m *api.Message) e
 	}
 	if n >= messagesAtOnce {
 		return &apiError{http.StatusServiceUnavailable, wire.Problem{Code: wire.CodeUnavailable, Message: fmt.Sprintf(
-			"taskgroup %s has %d messages under way, which is as many as there may be; try again when they are answered", name, n)}}
+			"taskgroup %s has %d messages under way, which is as many as there may be; try again when they are answered", l.groupName(sl), n)}}
 	}
-	w.group, w.agent, w.nodeIP = g.ID, g.AgentID, g.NodeIP
+	w.group, w.name, w.agent, w.nodeIP = g.ID, l.groupName(sl), g.AgentID, g.NodeIP
 	l.messages[w.id] = w
 	return nil
 }
@@ -181,7 +183,7 @@ func (l *loop) sendMessage(w *message) error {
 			}
 		}
 	}
-	return conflict("taskgroup %s has ended before it answered a message", w.group)
+	return conflict("taskgroup %s has ended before it answered a message", w.name)
 }
 
 // answered takes what an executor says. Only the one that was asked is heard.

@@ -174,7 +174,7 @@ func TestTooManyMessagesAreRefused(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if status, _, p := say(h, "web-0", hup); status != 503 || !strings.Contains(p.Message, "under way") {
+		if status, _, p := say(h, "web-0", hup); status != 503 || !strings.Contains(p.Message, "taskgroup web-0 has 16 messages under way") {
 			t.Errorf("%d %+v", status, p)
 		}
 		all.Wait()

@@ -274,8 +274,12 @@ func (g *groupRecord) why() string {
 		}
 	}
 	best, text := -1, ""
+	over := !slices.ContainsFunc(g.Tasks, func(t taskRecord) bool { return !terminal(t.State) })
 	for i := range g.Tasks {
 		t := &g.Tasks[i]
+		if !over && t.State == mesos.TASK_FINISHED {
+			continue // an init task that is done says nothing of those that run
+		}
 		if r := rank(t.State); r > best && t.Message != "" {
 			best, text = r, t.Message
 			if len(g.Tasks) > 1 && !strings.Contains(text, t.Name) {

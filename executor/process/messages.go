@@ -52,7 +52,7 @@ func (r *Runtime) LogFiles(ctx context.Context, taskID string) ([]api.LogFile, e
 	return out, err
 }
 
-// Logs copies one of those files. It ends with the daemon, which knows the place.
+// Logs copies one of those files. One that is followed goes on over a restart of the daemon.
 func (r *Runtime) Logs(ctx context.Context, taskID string, req api.LogRequest, w io.Writer) error {
 	return r.c.LogLines(ctx, taskID, "log/"+req.File, req.Tail, req.Follow, w)
 }
