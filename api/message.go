@@ -150,14 +150,18 @@ type ResourceChange struct {
 	Limits   ResourceAmounts `json:"limits,omitzero"`
 }
 
-// ResourceAmounts are cores and MiB of memory; nil means no change.
+// ResourceAmounts are cores, MiB of memory and, for a limit, processes with their
+// threads; nil means no change.
 type ResourceAmounts struct {
 	CPUs  *float64 `json:"cpus,omitempty"`
 	MemMB *float64 `json:"memMB,omitempty"`
+	// Pids is -1 for any number.
+	Pids *int64 `json:"pids,omitempty"`
 }
 
 // ResourceUpdate holds the amounts from now on. They replace all that was set
-// before; a limit of 0 is none for CPUs, and for memory it is the request.
+// before; a limit of 0 is none for CPUs, for memory it is the request, and for
+// processes what the task was started with.
 type ResourceUpdate struct {
 	Requests TaskResources `json:"requests"`
 	Limits   TaskResources `json:"limits"`
@@ -268,6 +272,12 @@ func (c *ResourceChange) check() error {
 			errs.Add("resources."+x.path, *x.v, "is no sensible amount")
 		}
 	}
+	if c.Requests.Pids != nil {
+		errs.Add("resources.requests.pids", *c.Requests.Pids, "is nothing that is requested; give it as a limit")
+	}
+	if n := c.Limits.Pids; n != nil && (*n < -1 || *n == 0) {
+		errs.Add("resources.limits.pids", *n, "must be a number of processes, or -1 for no limit")
+	}
 	errs = append(errs, exceeding("cpus", value(c.Requests.CPUs), value(c.Limits.CPUs))...)
 	errs = append(errs, exceeding("memMB", value(c.Requests.MemMB), value(c.Limits.MemMB))...)
 	return errs.Sorted()
@@ -292,6 +302,9 @@ func (c *ResourceChange) Apply(before ResourceUpdate) (ResourceUpdate, error) {
 		if x.from != nil {
 			*x.to = *x.from
 		}
+	}
+	if c.Limits.Pids != nil {
+		after.Limits.Pids = *c.Limits.Pids
 	}
 	errs := append(exceeding("cpus", after.Requests.CPUs, after.Limits.CPUs), exceeding("memMB", after.Requests.MemMB, after.Limits.MemMB)...)
 	if err := errs.Sorted(); err != nil {

@@ -60,3 +60,33 @@ func FuzzMessage(f *testing.F) {
 		}
 	})
 }
+
+// TestResourceChangeOfProcesses: their number is a limit, is kept by later changes, and
+// cannot be 0.
+func TestResourceChangeOfProcesses(t *testing.T) {
+	t.Parallel()
+	n := func(v int64) *int64 { return &v }
+	cpus := 1.0
+	for _, c := range []struct {
+		change ResourceChange
+		want   string
+	}{
+		{ResourceChange{Limits: ResourceAmounts{Pids: n(5)}}, ""},
+		{ResourceChange{Limits: ResourceAmounts{Pids: n(-1)}}, ""},
+		{ResourceChange{Limits: ResourceAmounts{Pids: n(0)}}, "limits.pids"},
+		{ResourceChange{Limits: ResourceAmounts{Pids: n(-2)}}, "limits.pids"},
+		{ResourceChange{Requests: ResourceAmounts{Pids: n(5)}}, "requests.pids"},
+	} {
+		m := Message{Version: TaskSpecVersion, ID: "1", Type: MessageResources, Resources: &c.change}
+		if err := m.Check(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.change, err, c.want)
+		}
+	}
+	after, err := (&ResourceChange{Limits: ResourceAmounts{Pids: n(5)}}).Apply(ResourceUpdate{})
+	if err == nil {
+		after, err = (&ResourceChange{Limits: ResourceAmounts{CPUs: &cpus}}).Apply(after)
+	}
+	if err != nil || after.Limits.Pids != 5 || after.Limits.CPUs != 1 {
+		t.Errorf("%+v %v", after, err)
+	}
+}

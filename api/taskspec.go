@@ -225,6 +225,9 @@ type TaskResources struct {
 	CPUs   float64 `json:"cpus,omitempty"`
 	MemMB  float64 `json:"memMB,omitempty"`
 	DiskMB float64 `json:"diskMB,omitempty"`
+	// Pids is the most processes and threads, of a limit that was changed while the task
+	// runs; 0 is that of its start, -1 none.
+	Pids int64 `json:"pids,omitempty"`
 }
 
 // TaskKillPolicy says how long a task may take to end after it was asked to.

@@ -92,7 +92,7 @@ func (w *wire) set(down bool) {
 
 // slow is a process that takes a second to start.
 func slow(c *cluster, name string) *api.TaskSpec {
-	s := proc(c, name, "sleep 0.1; sleep 1000 & echo $! > pid")
+	s := proc(c, name, "sleep 1; sleep 1000 & echo $! > pid")
 	s.Process.ProcName, s.Process.PidFile, s.Process.StartGracePeriodSeconds = "sleep", "pid", 1
 	return s
 }

@@ -12,8 +12,8 @@ import (
 
 var _ executor.ResourceUpdater = (*Runtime)(nil)
 
-// UpdateResources changes shares, quota and memory of a running container,
-// without a restart. CPUs that a container has for itself stay as they are.
+// UpdateResources changes shares, quota, memory and the limit of processes of a running
+// container, without a restart. CPUs that a container has for itself stay as they are.
 func (r *Runtime) UpdateResources(ctx context.Context, taskID string, u api.ResourceUpdate) error {
 	t, err := r.enter(ctx, taskID)
 	if err != nil {
@@ -38,7 +38,7 @@ func (r *Runtime) UpdateResources(ctx context.Context, taskID string, u api.Reso
 	if err := errs.Sorted(); err != nil {
 		return err
 	}
-	change := engine.Resources{CPUShares: hc.CPUShares, CPUPeriod: hc.CPUPeriod, CPUQuota: hc.CPUQuota, Memory: hc.Memory, MemorySwap: hc.MemorySwap}
+	change := engine.Resources{CPUShares: hc.CPUShares, CPUPeriod: hc.CPUPeriod, CPUQuota: hc.CPUQuota, Memory: hc.Memory, MemorySwap: hc.MemorySwap, PidsLimit: u.Limits.Pids}
 	if change.CPUQuota == 0 {
 		// 0 would leave an old quota in place.
 		change.CPUQuota = -1

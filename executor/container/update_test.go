@@ -21,9 +21,11 @@ func TestE16UpdateResourcesWithoutRestart(t *testing.T) {
 	for _, c := range []struct {
 		update                api.ResourceUpdate
 		shares, quota, memory int64
+		pids                  int64
 	}{
-		{api.ResourceUpdate{Requests: api.TaskResources{CPUs: 0.25, MemMB: 64}, Limits: api.TaskResources{CPUs: 0.5, MemMB: 128}}, 256, 50_000, 128 << 20},
-		{api.ResourceUpdate{Requests: api.TaskResources{CPUs: 1, MemMB: 48}}, 1024, -1, 48 << 20},
+		{api.ResourceUpdate{Requests: api.TaskResources{CPUs: 0.25, MemMB: 64}, Limits: api.TaskResources{CPUs: 0.5, MemMB: 128, Pids: 40}}, 256, 50_000, 128 << 20, 40},
+		{api.ResourceUpdate{Requests: api.TaskResources{CPUs: 1, MemMB: 48}}, 1024, -1, 48 << 20, 40},
+		{api.ResourceUpdate{Requests: api.TaskResources{CPUs: 1, MemMB: 48}, Limits: api.TaskResources{Pids: -1}}, 1024, -1, 48 << 20, -1},
 	} {
 		if err := f.UpdateResources(f.ctx(), task.ID, c.update); err != nil {
 			t.Fatal(err)
@@ -32,9 +34,12 @@ func TestE16UpdateResourcesWithoutRestart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := got.HostConfig
-		if h.CPUShares != c.shares || h.CPUQuota != c.quota || h.Memory != c.memory || got.State.Pid != s.Pid {
-			t.Errorf("shares %d, quota %d, memory %d, pid %d (was %d)", h.CPUShares, h.CPUQuota, h.Memory, got.State.Pid, s.Pid)
+		h, pids := got.HostConfig, int64(-1)
+		if h.PidsLimit != nil && *h.PidsLimit > 0 {
+			pids = *h.PidsLimit
+		}
+		if h.CPUShares != c.shares || h.CPUQuota != c.quota || h.Memory != c.memory || pids != c.pids || got.State.Pid != s.Pid {
+			t.Errorf("shares %d, quota %d, memory %d, processes %d, pid %d (was %d)", h.CPUShares, h.CPUQuota, h.Memory, pids, got.State.Pid, s.Pid)
 		}
 	}
 	if err := f.UpdateResources(f.ctx(), task.ID, api.ResourceUpdate{Limits: api.TaskResources{MemMB: 1}}); err == nil || !strings.Contains(err.Error(), "at least 6 MB") {

@@ -140,8 +140,8 @@ func (r *Runtime) Restart(ctx context.Context, taskID string, grace time.Duratio
 	return executor.Started{Pid: st.Pid, At: st.StartedAt}, err
 }
 
-// limitsOf is what the daemon sets of a task's amounts. It leaves the limit of
-// processes as it is.
+// limitsOf is what the daemon sets of a task's amounts. A limit of processes that is 0
+// stays as it is.
 func limitsOf(requests, limits api.TaskResources) protocol.Limits {
-	return protocol.Limits{CPUs: limits.CPUs, MemMB: limits.MemMB, CPURequest: requests.CPUs}
+	return protocol.Limits{CPUs: limits.CPUs, MemMB: limits.MemMB, Pids: limits.Pids, CPURequest: requests.CPUs}
 }

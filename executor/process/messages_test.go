@@ -58,6 +58,15 @@ func TestFrameworkMessages(t *testing.T) {
 	if err := r.UpdateResources(t.Context(), "a", api.ResourceUpdate{Limits: api.TaskResources{CPUs: 0.5}}); err != nil && !strings.Contains(err.Error(), "no cpu controller") {
 		t.Errorf("limits: %v", err)
 	}
+	for _, pids := range []int64{400, 0} {
+		if err := r.UpdateResources(t.Context(), "a", api.ResourceUpdate{Limits: api.TaskResources{Pids: pids}}); err != nil {
+			if !strings.Contains(err.Error(), "no pids controller") {
+				t.Errorf("limit of processes: %v", err)
+			}
+		} else if st, err := r.c.Status(t.Context(), "a"); err != nil || st.Limits.Pids != 400 {
+			t.Errorf("%+v %v", st.Limits, err)
+		}
+	}
 	for i := 2; i < 4; i++ {
 		if started, err := r.Restart(t.Context(), "a", 10*time.Second); err != nil || started.Pid == first.Pid || started.At.IsZero() {
 			t.Fatalf("restart: %+v %v", started, err)

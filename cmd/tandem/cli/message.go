@@ -44,9 +44,10 @@ the restart policy decides.`,
 func (a *app) resizeCommand() *cobra.Command {
 	var to recipients
 	var cpuRequest, memoryRequest, cpuLimit, memoryLimit float64
+	var pidsLimit int64
 	cmd := &cobra.Command{
 		Use:   "resize (TASKGROUP | KIND/NAME)",
-		Short: "Change cpu and memory of running tasks",
+		Short: "Change cpu, memory and number of processes of running tasks",
 		Long: `Changes what a running container or process may use, without a restart: of a taskgroup, or of
 every taskgroup of a workload. A taskgroup with several tasks needs --task. What is not named stays
 as it is. Requests cannot be raised above what Mesos has given to the taskgroup; limits can.
@@ -68,8 +69,11 @@ the artifact and apply it.`,
 				Requests: api.ResourceAmounts{CPUs: given("request-cpu", &cpuRequest), MemMB: given("request-memory", &memoryRequest)},
 				Limits:   api.ResourceAmounts{CPUs: given("limit-cpu", &cpuLimit), MemMB: given("limit-memory", &memoryLimit)},
 			}}
+			if cmd.Flags().Changed("limit-pids") {
+				m.Resources.Limits.Pids = &pidsLimit
+			}
 			if *m.Resources == (api.ResourceChange{}) {
-				return exit.Errorf(exit.Usage, "nothing to change: give --limit-cpu, --limit-memory, --request-cpu or --request-memory")
+				return exit.Errorf(exit.Usage, "nothing to change: give --limit-cpu, --limit-memory, --limit-pids, --request-cpu or --request-memory")
 			}
 			return a.message(cmd.Context(), &to, args[0], m, func(o outcome) string { return "has " + amounts(o.Resources) })
 		},
@@ -77,6 +81,7 @@ the artifact and apply it.`,
 	f := cmd.Flags()
 	f.Float64Var(&cpuLimit, "limit-cpu", 0, "most `cores` that it may use; 0 for no limit")
 	f.Float64Var(&memoryLimit, "limit-memory", 0, "most `MiB` of memory that it may use; 0 for as much as a container requests, and no limit for a process")
+	f.Int64Var(&pidsLimit, "limit-pids", 0, "most `processes` and threads that it may have; -1 for any number")
 	f.Float64Var(&cpuRequest, "request-cpu", 0, "`cores` that it gets when others want them, too")
 	f.Float64Var(&memoryRequest, "request-memory", 0, "`MiB` of memory that it gets")
 	to.flags(a, cmd)
@@ -94,8 +99,15 @@ func amounts(r *api.ResourceUpdate) string {
 		}
 		return fmt.Sprintf("%g%s", v, unit)
 	}
-	return fmt.Sprintf("cpu %s (limit %s), memory %s (limit %s) now", show(r.Requests.CPUs, "", "0"), show(r.Limits.CPUs, "", "none"),
-		show(r.Requests.MemMB, " MiB", "0"), show(r.Limits.MemMB, " MiB", "as requested"))
+	pids := ""
+	switch n := r.Limits.Pids; {
+	case n > 0:
+		pids = fmt.Sprintf(", at most %d processes", n)
+	case n < 0:
+		pids = ", any number of processes"
+	}
+	return fmt.Sprintf("cpu %s (limit %s), memory %s (limit %s)%s now", show(r.Requests.CPUs, "", "0"), show(r.Limits.CPUs, "", "none"),
+		show(r.Requests.MemMB, " MiB", "0"), show(r.Limits.MemMB, " MiB", "as requested"), pids)
 }
 
 // recipients are the tasks that a message goes to.

@@ -73,6 +73,10 @@ func TestResize(t *testing.T) {
 		t.Errorf("calls %q", b.calls)
 	}
 	expect(t, with(t, b, "", "resize", "web-0", "-n", "test", "--request-cpu", "0.25", "-o", "yaml"), exit.OK, []string{"cpus: 0.25\n", "memMB: 64\n"}, nil)
+	expect(t, with(t, b, "", "resize", "web-0", "-n", "test", "--limit-pids", "50"), exit.OK, []string{"(limit as requested), at most 50 processes now\n"}, nil)
+	if !b.did(`message test 0.web.test.c.1 {"version":"","id":"","type":"resources","task":"1.0.0.web.test.c","resources":{"limits":{"pids":50}}}`) {
+		t.Errorf("calls %q", b.calls)
+	}
 	expect(t, with(t, b, "", "resize", "web-0", "-n", "test"), exit.Usage, nil, []string{"nothing to change"})
 }
 

@@ -56,6 +56,8 @@ type Resources struct {
 	CPUQuota   int64  `json:"CpuQuota,omitempty"`
 	Memory     int64  `json:",omitempty"`
 	MemorySwap int64  `json:",omitempty"`
+	// PidsLimit is -1 for no limit.
+	PidsLimit int64 `json:",omitempty"`
 }
 
 // Mount is a bind mount.
