@@ -20,7 +20,7 @@ func TestFaultClockJumps(t *testing.T) {
 	for name, jumps := range map[string][]time.Duration{"back": {-year}, "forth": {year}, "both": {year, -year, -year, year}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDaemon(t, func(o *Options) { o.StartTimeout = 300 * time.Millisecond })
+			d := newDaemon(t)
 			var mu sync.Mutex
 			at, asked := time.Now(), 0
 			d.clock = func() time.Time {
@@ -42,7 +42,7 @@ func TestFaultClockJumps(t *testing.T) {
 				t.Errorf("%q after %v, the grace is %v", st.Failure, time.Since(began), none.StartGrace)
 			}
 			hangs := spec(d, "hangs", "sleep 60")
-			hangs.PidFile = "app.pid"
+			hangs.PidFile, hangs.StartTimeout = "app.pid", 300*time.Millisecond
 			began = time.Now()
 			run(t, d, hangs)
 			if st := awaitState(t, d, "hangs", ended); !strings.Contains(st.Failure, "did not end within 300ms") || time.Since(began) < 300*time.Millisecond {

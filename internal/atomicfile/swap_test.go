@@ -1,9 +1,9 @@
 package atomicfile
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -29,7 +29,7 @@ func TestSwap(t *testing.T) {
 		inodes[st.Ino] = true
 	}
 	for i, n := range []int{10, 9000, 3, 0, 500, 12, 500} {
-		text := strings.Repeat(fmt.Sprint(i), n)
+		text := strings.Repeat(strconv.Itoa(i), n)
 		if err := Swap(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"tandem/internal/procid"
 	"tandem/internal/procid/pidwrap"
 )
@@ -20,6 +22,25 @@ func TestFaultReusedPidIsNotAnotherOnesEnd(t *testing.T) {
 	if !pidwrap.Inside(t) {
 		return
 	}
+	// A thread of the test or of the keeper may be given the number and keep it for good:
+	// then all begins anew with another one.
+	for range 10 {
+		if reusesNumber(t) {
+			return
+		}
+	}
+	t.Fatal("a thread was given each number")
+}
+
+// heldByThread tells whether a thread that leads no process has a number.
+func heldByThread(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	return err == nil && !strings.Contains(string(b), fmt.Sprintf("\nTgid:\t%d\n", pid))
+}
+
+// reusesNumber is the test with one number, false if a thread got it.
+func reusesNumber(t *testing.T) bool {
+	t.Helper()
 	r := newRoom(t, "")
 	// "parent" collects "child" itself, and makes orphans, which become the keeper's.
 	const script = `
@@ -48,7 +69,15 @@ while read command; do eval "$command"; done < commands`
 		_, err := os.Stat(filepath.Join(r.dir, "collected"))
 		return err == nil
 	})
+	if heldByThread(child.Pid) {
+		return false
+	}
 	pidwrap.Gone(t, child)
+	// Start times have ticks of 10 ms, which a true reuse never stays within.
+	eventually(t, "another tick", func() bool {
+		var now unix.Timespec
+		return unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) == nil && uint64(now.Nano()/1e7) > child.StartTime
+	})
 	commands, err := os.OpenFile(filepath.Join(r.dir, "commands"), os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +85,9 @@ while read command; do eval "$command"; done < commands`
 	defer commands.Close()
 	// An orphan with its number ends with 42, by a parent that is gone before.
 	for i := 0; ; i++ {
+		if heldByThread(child.Pid) {
+			return false
+		}
 		if i == 200 {
 			t.Fatal("no orphan was given the number")
 		}
@@ -69,6 +101,9 @@ while read command; do eval "$command"; done < commands`
 			break
 		}
 	}
+	if heldByThread(child.Pid) {
+		return false
+	}
 	pidwrap.Gone(t, child)
 	if e, err := r.c.Look(t.Context(), "0.child"); err != nil || !e.Ended || e.Known {
 		t.Errorf("nobody told the keeper how it ended: %+v %v", e, err)
@@ -80,6 +115,9 @@ while read command; do eval "$command"; done < commands`
 	// Now one of the keeper's own with a key, and the older key is forgotten while it runs.
 	var own Entry
 	for i := 0; own.ID.Pid != child.Pid || own.ID.StartTime == orphan.ID.StartTime; i++ {
+		if heldByThread(child.Pid) {
+			return false
+		}
 		if i == 2000 {
 			t.Fatal("no process was given the number")
 		}
@@ -88,7 +126,7 @@ while read command; do eval "$command"; done < commands`
 		}
 		if endProcess(own.ID); own.Key != "" {
 			r.ended(own)
-			// Start times have ticks of 10 ms; a true reuse takes longer.
+			// Until there is another tick, as above.
 			time.Sleep(time.Millisecond)
 		}
 		own = r.spawn(fmt.Sprintf("1.%d", i), fmt.Sprintf("until [ -e %s/end-own ]; do sleep 0.01; done; exit 5", r.dir))
@@ -101,4 +139,5 @@ while read command; do eval "$command"; done < commands`
 		t.Errorf("the one that has the number now: %+v", e)
 	}
 	endProcess(parent.ID)
+	return true
 }
