@@ -182,6 +182,11 @@ func TestTasksLeakNothingInTheDaemon(t *testing.T) { //nolint:paralleltest // co
 		t.Errorf("%d files are open, %d were before: %v", after, before, kinds)
 	}
 	eventually(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines+2 })
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.kids.mu.Lock()
+	defer d.kids.mu.Unlock()
+	// The keeper is tracked.
 	if len(d.tasks) != 0 || len(d.kids.tracked) > 1 {
 		t.Errorf("%v %v", d.tasks, d.kids.tracked)
 	}
