@@ -122,6 +122,10 @@ func (f *sourceFetcher) try(ctx context.Context, src api.TaskSource) (content []
 		if errors.As(err, &wrapped) {
 			err = wrapped.Err // it repeats the address, with all that is in it
 		}
+		if strings.Contains(err.Error(), "Location header") {
+			// So does this one, which has no type.
+			return nil, false, errors.New("the server redirects to what is no address")
+		}
 		return nil, !errors.Is(err, errDowngrade), err
 	}
 	defer resp.Body.Close()

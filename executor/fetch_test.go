@@ -60,6 +60,9 @@ func TestSourcesThatCannotBeFetched(t *testing.T) {
 			fmt.Fprint(w, "a\x00b")
 		case "/loop":
 			http.Redirect(w, r, "/loop", http.StatusFound)
+		case "/nonsense":
+			w.Header().Set("Location", "http://u:s3cret@[::/x?s3cret")
+			w.WriteHeader(http.StatusFound)
 		default:
 			http.NotFound(w, r)
 		}
@@ -76,6 +79,7 @@ func TestSourcesThatCannotBeFetched(t *testing.T) {
 		{srv.URL + "/big", "take it as a file", false},
 		{srv.URL + "/zero", "zero byte", false},
 		{srv.URL + "/loop", "redirections", false},
+		{srv.URL + "/nonsense", "redirects to what is no address", true},
 		{secure.URL, "certificate", true},
 		{"ftp://h/x", "http or https", true},
 		{"http://u:s3cret@h/x", "http or https", true},

@@ -227,7 +227,12 @@ func (d *download) accept(resp *http.Response) (done bool, err error) {
 			return false, err
 		}
 		d.total, d.end = resp.ContentLength, resp.ContentLength
-		d.etag, d.modified = resp.Header.Get("ETag"), strongLastModified(resp.Header)
+		d.etag, d.modified = "", strongLastModified(resp.Header)
+		// A longer one is not kept, nor sent back.
+		const longest = 1 << 10
+		if tag := resp.Header.Get("ETag"); len(tag) <= longest {
+			d.etag = tag
+		}
 		d.sums = headerSums(resp.Header, true)
 	case code == http.StatusPartialContent:
 		if err := d.part(resp); err != nil {

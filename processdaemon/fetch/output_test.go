@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -94,6 +95,34 @@ func TestOutputInUseIsWaitedFor(t *testing.T) {
 	if len(f.outputs) != 0 {
 		t.Errorf("locks left: %v", f.outputs)
 	}
+}
+
+// TestTwoTasksOneOutput: at the same time, with the same content and with others.
+func TestTwoTasksOneOutput(t *testing.T) {
+	t.Parallel()
+	f := newFetcher(t, Limits{})
+	dir := t.TempDir()
+	out := filepath.Join(dir, "work/out")
+	var wg sync.WaitGroup
+	for i := range 9 {
+		src := filepath.Join(dir, fmt.Sprintf("%d.tar", i%3))
+		if i < 3 {
+			put(t, src, string(archivetest.Tar(t, archivetest.Entry{Name: fmt.Sprintf("own-%d", i), Body: "x"}, archivetest.Entry{Name: "both", Body: "x"})))
+		}
+		wg.Go(func() {
+			if _, err := f.Provide(t.Context(), protocol.URI{Value: src, OutputDir: out}, "", nil, nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if got := tree(t, out); got != "./ both=x own-0=x own-1=x own-2=x" {
+		t.Error(got)
+	}
+	if e, err := os.ReadDir(filepath.Dir(out)); err != nil || len(e) != 1 || len(f.outputs) != 0 {
+		t.Errorf("left: %v %v %v", e, err, f.outputs)
+	}
+	leftNothing(t, f)
 }
 
 // TestProgressOfUnpackingIsTold: in entries and bytes, not too often.

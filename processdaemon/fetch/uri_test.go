@@ -70,6 +70,31 @@ func TestOddChecksums(t *testing.T) {
 	}
 }
 
+// TestLongETagIsNotKept: a server may send megabytes of it.
+func TestLongETagIsNotKept(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("ETag", `"`+strings.Repeat("e", 100_000)+`"`)
+		fmt.Fprint(w, "x")
+	})
+	f := newFetcher(t, quick())
+	for range 2 {
+		if _, err := f.Get(t.Context(), nil, protocol.URI{Value: s.URL + "/x", PullPolicy: Always}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if tag := s.headers()[1].Get("If-None-Match"); tag != "" {
+		t.Errorf("%d bytes are sent back", len(tag))
+	}
+	entries, err := os.ReadDir(f.index())
+	if err != nil || len(entries) != 1 {
+		t.Fatalf("%v %v", entries, err)
+	}
+	if st, err := entries[0].Info(); err != nil || st.Size() > 1000 {
+		t.Errorf("%d bytes, %v", st.Size(), err)
+	}
+}
+
 // TestIPv6Hosts: with and without what belongs to an address.
 func TestIPv6Hosts(t *testing.T) {
 	t.Parallel()
