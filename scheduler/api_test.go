@@ -413,6 +413,30 @@ func TestLogsRefused(t *testing.T) {
 	if _, err := c.Logs(t.Context(), id, "sleep", client.LogOptions{Tail: -1, Stream: "stderr"}); statusOf(err) != 404 || !strings.Contains(err.Error(), "sandbox") {
 		t.Errorf("a missing file: %v", err)
 	}
+	// A task is found by its id alone, also after its taskgroup has ended.
+	task := h.slot(0).Group.Tasks[0].ID
+	err := h.l.call(t.Context(), func() error {
+		for _, sl := range h.l.slots[webRef] {
+			h.l.giveUp(sl, 3, "", h.now)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.write([]byte("last words\n"))
+	r, err := c.Logs(t.Context(), "-", task, client.LogOptions{Tail: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(r)
+	r.Close()
+	if err != nil || string(text) != "last words\n" {
+		t.Errorf("by its id: %q %v", text, err)
+	}
+	if _, err := c.Logs(t.Context(), "-", "none", client.LogOptions{Tail: -1}); statusOf(err) != 404 {
+		t.Errorf("a task that is not there: %v", err)
+	}
 	f.Close()
 	if _, err := c.Logs(t.Context(), id, "sleep", client.LogOptions{Tail: -1}); statusOf(err) != 502 {
 		t.Errorf("an agent that is gone: %v", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"tandem/api"
@@ -99,9 +100,15 @@ func (s *Scheduler) loggedTask(r *http.Request) (group, task string, err error) 
 }
 
 // findTask returns a task by the id of its taskgroup, and its own id, its name, or
-// - when there is only one.
+// - when there is only one. A taskgroup - is the one that has a task of this id, which
+// may have ended.
 func (l *loop) findTask(id, task string) (*groupRecord, *taskRecord, error) {
 	g := l.findGroup(id)
+	if id == "-" {
+		if g = l.groupOfTask(task); g == nil {
+			return nil, nil, &apiError{http.StatusNotFound, wire.Problem{Code: wire.CodeNotFound, Message: fmt.Sprintf("task %q is not known (any more)", task)}}
+		}
+	}
 	if g == nil {
 		return nil, nil, noGroup(id)
 	}
@@ -114,4 +121,22 @@ func (l *loop) findTask(id, task string) (*groupRecord, *taskRecord, error) {
 		names = append(names, t.Name)
 	}
 	return nil, nil, &apiError{http.StatusNotFound, wire.Problem{Code: wire.CodeNotFound, Message: fmt.Sprintf("taskgroup %s has no task %q; it has %s", id, task, strings.Join(names, ", "))}}
+}
+
+// groupOfTask returns the taskgroup, present or before, that has a task of an id.
+func (l *loop) groupOfTask(id string) *groupRecord {
+	has := func(g *groupRecord) bool {
+		return g != nil && slices.ContainsFunc(g.Tasks, func(t taskRecord) bool { return t.ID == id })
+	}
+	for _, slots := range l.slots {
+		for _, sl := range slots {
+			switch {
+			case has(sl.Group):
+				return sl.Group
+			case has(sl.last):
+				return sl.last
+			}
+		}
+	}
+	return nil
 }

@@ -179,7 +179,11 @@ func (a *app) describeTask(g wire.Taskgroup, t wire.Task, indent string) {
 		line("Check", "%s", checkText(c))
 	}
 	if r.Pid > 0 {
-		line("Pid", "%d on %s", r.Pid, g.Agent)
+		on := ""
+		if g.Agent != "" { // one that waits for a place has none
+			on = " on " + g.Agent
+		}
+		line("Pid", "%d%s", r.Pid, on)
 	}
 	line("Container", "%s", r.ContainerID)
 	line("Addresses", "%s", strings.Join(r.IPs, ", "))

@@ -190,7 +190,12 @@ func pickTasks(groups []wire.Taskgroup, task string) ([]logSource, error) {
 func (a *app) logs(ctx context.Context, b backend, sources []logSource, o logOptions) error {
 	var mu sync.Mutex
 	write := func(src logSource) error {
-		r, err := b.Logs(ctx, src.group.ID, src.task.Name, o)
+		// One that waits to be started again shows what it wrote before.
+		group, task := src.group.ID, src.task.Name
+		if group == "" {
+			group, task = "-", src.task.ID
+		}
+		r, err := b.Logs(ctx, group, task, o)
 		if err != nil {
 			return fmt.Errorf("logs of %s, task %s: %w", src.group.Name, src.task.Name, err)
 		}

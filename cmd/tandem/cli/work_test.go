@@ -207,6 +207,9 @@ func TestLogs(t *testing.T) {
 	if !b.did("logs main {Stream:stderr Follow:true Tail:5}") {
 		t.Errorf("%v", b.calls)
 	}
+	// Between two starts there is no taskgroup, and what the last one wrote is what one looks for.
+	b.groups[1].ID = ""
+	expect(t, with(t, b, "", "logs", "web-1"), exit.OK, []string{"- 1.0.1.web.test.c\n"}, nil)
 	expect(t, with(t, b, "", "logs", "wbe"), exit.NotFound, nil, []string{`taskgroup "wbe" not found; did you mean "web"?`})
 	expect(t, with(t, b, "", "logs", "web-0", "--task", "x"), exit.NotFound, nil, []string{`no task "x" in web-0; tasks are main`})
 	expect(t, with(t, b, "", "logs", "svc/web"), exit.Usage, nil, []string{"has no logs"})
