@@ -15,13 +15,15 @@ import (
 
 func (a *app) describeCommand() *cobra.Command {
 	var s scope
+	var format string
 	cmd := &cobra.Command{
 		Use:   "describe KIND NAME",
 		Short: "Show everything about one object",
 		Long: `Shows the state of an object, its taskgroups and tasks with their ports and last messages,
 why something is not placed, and what has happened to it.`,
 		Example: `  tandem describe application web
-  tandem describe taskgroup/web-0 -n test`,
+  tandem describe taskgroup/web-0 -n test
+  tandem describe process db -n test -o json`,
 		Args:              minArgs(1, "KIND NAME"),
 		ValidArgsFunction: a.completeTargets(kindNames(false), false),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -33,12 +35,21 @@ why something is not placed, and what has happened to it.`,
 			if err != nil {
 				return err
 			}
+			items := []*description{}
 			for i, t := range targets {
 				if t.namespace == "" {
 					t.namespace = s.namespace
 				}
 				if t, err = find(cmd.Context(), b, t); err != nil {
 					return err
+				}
+				if format != formatText {
+					d, err := a.describeData(cmd.Context(), b, t)
+					if err != nil {
+						return err
+					}
+					items = append(items, d)
+					continue
 				}
 				if i > 0 {
 					fmt.Fprintln(a.out)
@@ -47,9 +58,13 @@ why something is not placed, and what has happened to it.`,
 					return err
 				}
 			}
+			if format != formatText {
+				return a.printData(format, map[string]any{"items": items})
+			}
 			return nil
 		},
 	}
+	outputFlag(cmd, &format, formatText, formatJSON, formatYAML)
 	s.flags(a, cmd, false)
 	return cmd
 }

@@ -32,10 +32,10 @@ encrypted between scheduler and agent, so agents at other than loopback addresse
 with exec: true.`,
 		Example: `  tandem exec web-0 -n test -- ls -l /data
   tandem exec web-0 -n test --task nginx -it -- /bin/sh`,
-		Args:              minArgs(2, "TASKGROUP -- COMMAND"),
+		Args:              minArgs(1, "TASKGROUP"),
 		ValidArgsFunction: a.completeLogs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.ArgsLenAtDash() != 1 {
+			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
 				return exit.Errorf(exit.Usage, "write one taskgroup before --, and the command after it; usage: %s", cmd.UseLine())
 			}
 			req := wire.ExecRequest{ExecRequest: api.ExecRequest{Command: args[1:], Stdin: stdin, TTY: tty}}

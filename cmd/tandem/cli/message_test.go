@@ -132,7 +132,7 @@ func TestExec(t *testing.T) {
 	}
 	expect(t, with(t, b, "", "exec", "web-0", "-n", "test", "--", "break"), exit.Failure, nil, []string{"broken off"})
 	expect(t, with(t, b, "", "exec", "web", "-n", "test", "--", "ls"), exit.Usage, nil, []string{"name one, such as web-0"})
-	expect(t, with(t, b, "", "exec", "web-0", "-n", "test"), exit.Usage, nil, []string{"missing argument"})
+	expect(t, with(t, b, "", "exec", "web-0", "-n", "test"), exit.Usage, nil, []string{"the command after it"})
 	expect(t, with(t, b, "", "exec", "web-0", "-n", "test", "ls"), exit.Usage, nil, []string{"the command after it"})
 }
 

@@ -13,6 +13,7 @@ import (
 // The values of -o.
 const (
 	formatTable = "table"
+	formatText  = "text"
 	formatWide  = "wide"
 	formatJSON  = "json"
 	formatYAML  = "yaml"

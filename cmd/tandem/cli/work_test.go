@@ -94,6 +94,10 @@ func TestDescribe(t *testing.T) {
 	}, nil)
 	expect(t, with(t, b, "", "describe", "tg/web-1"), exit.OK, []string{"State:         FAILED"}, nil)
 	expect(t, with(t, b, "", "describe", "agent", "127.0.0.1"), exit.OK, []string{"Hostname:      127.0.0.1", "web-0"}, nil)
+	expect(t, with(t, b, "", "describe", "app", "web", "-o", "json"), exit.OK, []string{`"taskgroups": [`, `"desired": 2`, `"reason": "Placed"`, `"output": "one`}, nil)
+	expect(t, with(t, b, "", "describe", "tg/web-1", "-o", "yaml"), exit.OK, []string{"exitCode: 3", "reason: Placed"}, nil)
+	expect(t, with(t, b, "", "describe", "agent", "127.0.0.1", "-o", "json"), exit.OK, []string{`"hostname": "127.0.0.1"`, `"name": "web-0"`}, nil)
+	expect(t, with(t, b, "", "describe", "svc", "none", "-o", "json"), exit.NotFound, nil, []string{`service "none" not found`})
 	expect(t, with(t, b, "", "describe", "svc", "none"), exit.NotFound, nil, []string{`service "none" not found`})
 }
 
