@@ -32,6 +32,10 @@ func (t *task) followPidFile() {
 	}
 }
 
+// successors is how many processes a pid file may name in one start, for the keeper
+// remembers each: a launcher has one successor, and that may have another one.
+const successors = 100
+
 // readPidFile takes up the main process as soon as the pid file names it, so
 // that its early end is noticed when it happens. Until the grace period is over, a
 // file that is replaced by one that names another process of the task is followed.
@@ -42,10 +46,14 @@ func (t *task) readPidFile() {
 			return
 		}
 	}
+	if t.names >= t.d.successors {
+		return
+	}
 	p, err := t.findMain()
 	if err != nil {
 		return
 	}
+	t.names++
 	id := p.Identity()
 	p.Close()
 	if t.watching {

@@ -1,6 +1,7 @@
 package processdaemon
 
 import (
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -136,4 +137,40 @@ func TestFaultLauncherWithoutSuccessor(t *testing.T) {
 	if st := awaitState(t, d, "goes-on", ended); st.Pid != pid || st.Exit == nil || st.Exit.Code != 4 {
 		t.Errorf("%+v %+v", st, st.Exit)
 	}
+}
+
+// TestPidFileThatNamesEverOtherProcesses: the keeper does not remember all of them.
+func TestPidFileThatNamesEverOtherProcesses(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	d.successors = 3
+	s := spec(d, "a", "./start.sh")
+	s.PidFile, s.StartGrace = "app.pid", time.Hour
+	write(t, filepath.Join(s.WorkPath, "start.sh"), `#!/bin/sh
+sleep 60 & echo $! > app.pid
+(n=0; while :; do sleep 60 & echo $! > x; mv x app.pid; n=$((n+1)); echo $n > named; sleep 0.3; done) &
+exit 0
+`, 0o755)
+	run(t, d, s)
+	awaitState(t, d, "a", running)
+	eventually(t, "it has named some", func() bool {
+		n, _ := strconv.Atoi(strings.TrimSpace(readIf(filepath.Join(s.WorkPath, "named"))))
+		return n >= 8
+	})
+	entries, err := os.ReadDir(filepath.Join(d.store.dir, "keeper/processes"))
+	// The start command is one, too.
+	if err != nil || len(entries) > 1+3 {
+		t.Errorf("%d processes are remembered: %v", len(entries), err)
+	}
+	if st, err := d.Status("a"); err != nil || st.State != running || st.Pid == 0 {
+		t.Errorf("%+v %v", st, err)
+	}
+}
+
+func readIf(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return string(b)
 }

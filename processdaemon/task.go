@@ -43,6 +43,7 @@ type task struct {
 	terminated    bool      // SIGTERM was sent to all
 	early         *message  // the end of a process that the pid file named, until another one may take its place
 	named         time.Time // since when it has named the main process
+	names         int       // how many it has named since the start
 	cancelPrepare context.CancelFunc
 	prepareDone   chan struct{} // closed when no preparation works on the disk any more
 	fetching      bool          // a preparation has something to fetch
@@ -287,7 +288,7 @@ func (t *task) note(from, next protocol.State, m message) bool {
 	case evPrepareFailed, evSpawnFailed, evCommandFailed, evNotAlive:
 		r.Failure = m.failure
 	case evCommandOK:
-		r.CommandUnseen = m.unseen
+		r.CommandUnseen, t.names = m.unseen, 0
 		r.AliveBy = inTime(now, max(r.Spec.StartGrace, leastSettle))
 	case evAlive, evMainSpawned:
 		r.Pid = r.Main.Pid

@@ -67,7 +67,7 @@ func (a *asker) each(ctx context.Context, d *client.Client, args []string, ask f
 
 // cameUp tells whether a start has come to its result.
 func cameUp(s *protocol.Status) bool {
-	return s.Phase == protocol.PhaseRunning || ended(s)
+	return s.State == protocol.StateRunning || ended(s)
 }
 
 // failed is the error of a task that should run.
@@ -142,7 +142,7 @@ waits until it runs.` + tasksNote,
 			return err
 		}
 		s, err = a.follow(ctx, d, s, func(s *protocol.Status) bool {
-			return ended(s) || s.Restarts > before.Restarts && s.Phase == protocol.PhaseRunning
+			return ended(s) || s.Restarts > before.Restarts && s.State == protocol.StateRunning
 		})
 		return errors.Join(err, a.show(false, s), failed(&s))
 	})

@@ -165,6 +165,7 @@ func TestCommandsTellWhatWentWrong(t *testing.T) {
 		{[]string{"reload", "runs"}, exitFailure, "no reloadCmd"},
 		{[]string{"restart", "idle"}, exitFailure, "only one that runs"},
 		{[]string{"limits", "runs"}, exitUsage, "name a limit"},
+		{[]string{"limits", "runs", "--pids", "0"}, exitUsage, "or -1 for any number"},
 		{[]string{"upload", "runs", "/no/such", "x"}, exitFailure, "no such file"},
 		{[]string{"upload", "runs", "/etc/hostname", "x", "--mode", "999"}, exitUsage, "--mode 999"},
 		{[]string{"exec", "idle", "--", "true"}, exitFailure, "running task only"},

@@ -23,6 +23,9 @@ away. The change holds for restarts of the task, too.`,
 		ValidArgsFunction: a.completeIDs(false),
 	}, func(cmd *cobra.Command, d *client.Client, args []string) error {
 		ctx := cmd.Context()
+		if cmd.Flags().Changed("pids") && l.Pids == 0 {
+			return usageError{errors.New("--pids 0: want a number of processes, or -1 for any number")}
+		}
 		s, err := d.Status(ctx, args[0])
 		if err != nil {
 			return err
