@@ -9,7 +9,7 @@
 #        vm.sh -- COMMAND    run a command (of sh) in /payload, a copy of this tree with bin/
 #
 # TANDEM_VM_ACCEL=kvm or tcg chooses how the machine is made; by itself it is kvm where
-# the processor says that it can. TANDEM_VM_LIMIT is how many seconds it may run (1200).
+# the processor says that it can. TANDEM_VM_LIMIT is how many seconds it may run (2400).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/local/go/bin:/usr/sbin:/sbin
@@ -103,7 +103,7 @@ accelerated() {
 # boot becomes the machine, which ends with this script, however that ends, and at its limit. Its second
 # serial line is the standard output.
 boot() {
-  local accel limit=${TANDEM_VM_LIMIT:-1200}
+  local accel limit=${TANDEM_VM_LIMIT:-2400}
   accel=$(accelerated)
   : >"$dir/console.log"
   # shellcheck disable=SC2086 # the options are several words

@@ -184,3 +184,25 @@ func TestStopKillsAll(t *testing.T) {
 		}
 	}
 }
+
+// A fork bomb is held by its limit, the rest of the machine is not: systemd starts what it is asked to.
+func TestPidsLimitHoldsAForkBomb(t *testing.T) {
+	c := daemon(t)
+	const most = 30
+	st := start(t, c, "a", "while :; do (sleep 6000 &) 2>/dev/null; sleep 0.01; done", protocol.Limits{Pids: most})
+	dir := group(t, st.Pid)
+	if got := value(t, dir, "pids.max", ""); got != strconv.Itoa(most) {
+		t.Errorf("pids.max is %s", got)
+	}
+	eventually(t, "a fork that is refused", func() bool { return number(t, dir, "pids.events", "max") > 0 })
+	if n, err := strconv.Atoi(value(t, dir, "pids.current", "")); err != nil || n > most {
+		t.Errorf("%d processes, %v", n, err)
+	}
+	do(t, "systemd-run", "--wait", "--collect", "true")
+	if _, err := c.Stop(t.Context(), "a", 0); err != nil {
+		t.Fatal(err)
+	}
+	if e := exit(t, c, "a"); e.Signal != int(syscall.SIGKILL) && e.Code == 0 {
+		t.Errorf("%+v", e)
+	}
+}
