@@ -56,3 +56,26 @@ func TestFaultWantOfFilesEndsNobody(t *testing.T) {
 	}
 	p.env = nil
 }
+
+// TestProgramOnANoexecFileSystem: the failure says why it cannot be run.
+func TestProgramOnANoexecFileSystem(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	s := spec(d, "a", "./program")
+	if err := os.MkdirAll(s.WorkPath, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", s.WorkPath, "tmpfs", unix.MS_NOEXEC, "size=64k"); err != nil {
+		t.Skipf("a file system cannot be mounted: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(s.WorkPath, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	write(t, filepath.Join(s.WorkPath, "program"), "#!/bin/sh\n", 0o755)
+	run(t, d, s)
+	if st := awaitState(t, d, "a", ended); !strings.Contains(st.Failure, "noexec") {
+		t.Errorf("%q", st.Failure)
+	}
+}

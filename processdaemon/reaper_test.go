@@ -80,7 +80,8 @@ func childOwner(dir string) int {
 		return 1
 	}
 	fmt.Println("ready")
-	select {}
+	time.Sleep(time.Hour) // a program that waits for nothing is ended as deadlocked
+	return 0
 }
 
 // TestFaultDeadOwnerIsReaped: kill -9 of an executor ends its tasks within a

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -99,7 +100,9 @@ func (t *task) run(line, what, key string) (keeper.Entry, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w: the interpreter that its first line or its ELF header names is not on this agent", err)
 	}
-	if errors.Is(err, syscall.EACCES) && as.cred != nil {
+	if errors.Is(err, syscall.EACCES) && noExec(s.Path, s.Dir) {
+		err = fmt.Errorf("%w: the file system of %s is mounted with noexec; mount it without, or put the program elsewhere", err, s.Path)
+	} else if errors.Is(err, syscall.EACCES) && as.cred != nil {
 		err = fmt.Errorf("%w: %s", err, denied(as, s.Path, spec.WorkPath))
 	}
 	if err == nil {
@@ -110,6 +113,15 @@ func (t *task) run(line, what, key string) (keeper.Entry, error) {
 	}
 	t.group.Lead(e.ID)
 	return e, nil
+}
+
+// noExec tells whether nothing on the file system of a program can be run.
+func noExec(path, dir string) bool {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	var st unix.Statfs_t
+	return unix.Statfs(path, &st) == nil && st.Flags&unix.ST_NOEXEC != 0
 }
 
 // openOutput opens a file of the sandbox for appending. The directory may be

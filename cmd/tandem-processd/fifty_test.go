@@ -45,8 +45,11 @@ func once(ctx context.Context, c *client.Client, dir, id string) error {
 		return fmt.Errorf("%s: %w", id, err)
 	}
 	b, err := os.ReadFile(ran)
+	if err != nil {
+		return fmt.Errorf("%s: %w", id, err)
+	}
 	if string(b) != "ran\n" || st.Exit == nil || *st.Exit != (protocol.Exit{Known: true, Code: 7}) {
-		return fmt.Errorf("%s: it ran %q, %v; %+v %+v", id, b, err, st, st.Exit)
+		return fmt.Errorf("%s: it ran %q; %+v %+v", id, b, st, st.Exit)
 	}
 	return nil
 }

@@ -141,7 +141,8 @@ func (t *Tree) claim(name string) *os.File {
 	return lock
 }
 
-// age is how long nothing was made or removed in a subtree.
+// age is how long nothing was made or removed in a subtree. When the clock was set back since,
+// it is by how much.
 func (t *Tree) age(name string) time.Duration {
 	var newest time.Time
 	look := func(dir string) {
@@ -157,7 +158,7 @@ func (t *Tree) age(name string) time.Duration {
 			look(filepath.Join(dir, e.Name()))
 		}
 	}
-	return time.Since(newest)
+	return time.Since(newest).Abs()
 }
 
 // idle tells whether nothing runs in a group and those below it.

@@ -43,6 +43,9 @@ func Try(path string, mode os.FileMode) (*Lock, error) {
 		return &Lock{f}, ErrHeld
 	default:
 		f.Close()
+		if errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
+			return nil, fmt.Errorf("lock %s: %w: its file system has no locks; use one of this machine's own disks", path, err)
+		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 }

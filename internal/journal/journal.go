@@ -27,6 +27,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"tandem/internal/atomicfile"
@@ -212,15 +213,17 @@ func (j *Journal) read(dir string) ([]Record, error) {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
-		b, err := os.ReadFile(path)
+		b, err := atomicfile.Read(path, maxRecord)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		if err != nil {
+		if errno := syscall.Errno(0); errors.As(err, &errno) {
 			return nil, fmt.Errorf("journal: %w", err)
 		}
 		var r Record
-		err = json.Unmarshal(b, &r)
+		if err == nil {
+			err = json.Unmarshal(b, &r)
+		}
 		if err == nil && (fileName(r.Kind, r.ID) != e.Name() || encode(r.Owner) != filepath.Base(dir)) {
 			err = errors.New("kind, id or owner does not match the file's name")
 		}
@@ -233,6 +236,9 @@ func (j *Journal) read(dir string) ([]Record, error) {
 	slices.SortStableFunc(out, func(a, b Record) int { return a.Created.Compare(b.Created) })
 	return out, nil
 }
+
+// maxRecord is more than any record has.
+const maxRecord = 64 << 20
 
 func (j *Journal) quarantine(path string, why error) {
 	to, err := atomicfile.SetAside(path, filepath.Join(j.dir, "corrupt"))

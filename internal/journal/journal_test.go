@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 )
 
@@ -29,7 +31,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Stdout.WriteString("ready\n")
-		select {}
+		time.Sleep(time.Hour) // a program that waits for nothing is ended as deadlocked
 	}
 	os.Exit(m.Run())
 }
@@ -179,13 +181,17 @@ func TestCorruptRecordIsSetAside(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// A pipe, which nobody waits for.
+	if err := unix.Mkfifo(filepath.Join(o.dir, fileName("k", "pipe")), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
 		recs, err := j.Records()
 		if got := ids(t, recs, err); got != "a/k/good" {
 			t.Fatal(got)
 		}
 	}
-	if e, _ := os.ReadDir(filepath.Join(j.dir, "corrupt")); len(e) != 2 {
+	if e, _ := os.ReadDir(filepath.Join(j.dir, "corrupt")); len(e) != 3 {
 		t.Errorf("set aside: %v", e)
 	}
 }

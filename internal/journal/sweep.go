@@ -42,7 +42,8 @@ func (j *Journal) Sweep() error {
 		if !ok || known[name] {
 			continue
 		}
-		if st, err := l.Info(); err == nil && time.Since(st.ModTime()) > lockAge {
+		// A time to come is from before the clock was set back.
+		if st, err := l.Info(); err == nil && time.Since(st.ModTime()).Abs() > lockAge {
 			errs = append(errs, j.sweep(name))
 		}
 	}
