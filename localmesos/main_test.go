@@ -10,6 +10,7 @@ import (
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 	"github.com/mesos/mesos-go/api/v1/lib/executor"
 
+	"tandem/internal/testkit"
 	"tandem/localmesos/internal/wire"
 )
 
@@ -23,6 +24,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "mesos" {
 		os.Exit(mesosMain(os.Args[2:]))
 	}
+	testkit.SideBySide(4)
 	os.Exit(m.Run())
 }
 

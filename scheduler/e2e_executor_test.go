@@ -19,6 +19,7 @@ import (
 
 	"tandem/api"
 	"tandem/internal/recordio"
+	"tandem/internal/testkit"
 )
 
 // executorDir is the variable that makes this binary an executor: a directory
@@ -31,6 +32,7 @@ func TestMain(m *testing.M) {
 		(&testExecutor{dir: dir, tasks: map[string]*testTask{}}).run()
 		os.Exit(0)
 	}
+	testkit.SideBySide(4)
 	os.Exit(m.Run())
 }
 

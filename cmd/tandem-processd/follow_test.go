@@ -86,7 +86,7 @@ func TestFaultFollowersReadEverythingOnce(t *testing.T) {
 	// Bursts of a quarter of a megabyte.
 	const script = `w() { i=0; while [ ! -e %[1]s/stop ]; do seq $i $((i+39999)); i=$((i+40000)); sleep 0.02; done; }; w & w >&2; wait`
 	st := startTask(t, c, dir, "a", fmt.Sprintf(script, dir))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	follower := client.New(filepath.Join(dir, "s"))
 	defer follower.Close()

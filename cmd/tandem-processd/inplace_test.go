@@ -28,7 +28,11 @@ func placed(t *testing.T, to string) os.FileInfo {
 	t.Helper()
 	b, err := os.ReadFile(binary)
 	if err == nil {
+		// A child that another test forks meanwhile would have the file open for writing until its exec,
+		// and nobody could run it (execve(2), ETXTBSY).
+		syscall.ForkLock.RLock()
 		err = os.WriteFile(to+".new", b, 0o755)
+		syscall.ForkLock.RUnlock()
 	}
 	if err == nil {
 		err = os.Rename(to+".new", to)

@@ -18,6 +18,7 @@ import (
 
 	mesos "github.com/mesos/mesos-go/api/v1/lib"
 
+	"tandem/internal/testkit"
 	"tandem/localmesos/agent/internal/container"
 	"tandem/localmesos/cmdexec"
 	"tandem/localmesos/internal/wire"
@@ -27,6 +28,7 @@ import (
 func TestMain(m *testing.M) {
 	switch script := os.Getenv("AGENT_TEST_EXECUTOR"); script {
 	case "":
+		testkit.SideBySide(8)
 		code := m.Run()
 		container.NewLauncher(testCgroup).Close()
 		os.Exit(code)
