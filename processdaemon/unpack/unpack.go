@@ -1,7 +1,8 @@
 // Package unpack writes the content of an archive that nobody vouches for into a
 // directory, in a process of its own: as the user that the content is for, below
-// that directory alone, without network, with bounded memory, time and sizes. It
-// holds both sides, the process daemon's (Run) and the child's (Main).
+// that directory alone, without network, with bounded memory, time and sizes. In the same
+// way it reads files of the agent with the rights of a user (Read). It
+// holds both sides, the process daemon's (Run, Read) and the child's (Main).
 //
 // The child gets the archive and the directory as open files and everything else
 // on its standard input, so that nothing of it can be seen from outside. It must
