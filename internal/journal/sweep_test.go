@@ -55,7 +55,7 @@ func TestSweepAfterADeathBeforeTheFirstWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer live.Close()
-	for _, name := range []string{"dead", "being-made"} {
+	for _, name := range []string{"dead", "being-made", "set-back"} {
 		if err := os.WriteFile(j.lockPath(name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -66,10 +66,14 @@ func TestSweepAfterADeathBeforeTheFirstWrite(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// The clock was set back since.
+	if err := os.Chtimes(j.lockPath("set-back"), time.Time{}, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
 	if err := j.Sweep(); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]bool{"dead": false, "being-made": true, "live": true} {
+	for name, want := range map[string]bool{"dead": false, "being-made": true, "live": true, "set-back": false} {
 		if _, err := os.Stat(j.lockPath(name)); (err == nil) != want {
 			t.Errorf("lock of %s: there %v, want %v", name, err == nil, want)
 		}
