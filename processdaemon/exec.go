@@ -176,7 +176,8 @@ func (t *task) exec(ctx context.Context, req *protocol.ExecRequest, started func
 func (t *task) begin(cmd *command) (*procid.Process, error) {
 	var p *procid.Process
 	known := make(chan struct{})
-	defer close(known)
+	tell := sync.OnceFunc(func() { close(known) })
+	defer tell()
 	cmd.Cancel = func() error {
 		// It may be called as soon as the command has started.
 		<-known
@@ -193,7 +194,10 @@ func (t *task) begin(cmd *command) (*procid.Process, error) {
 	}
 	pid := cmd.Process.Pid
 	var err error
-	if p, err = procid.OpenPid(pid); err != nil {
+	if p, err = t.d.openPid(pid); err != nil {
+		// Wait waits for a Cancel that has begun.
+		p = nil
+		tell()
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		return nil, err

@@ -14,10 +14,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"tandem/internal/cgroup"
+	"tandem/internal/procid"
 	"tandem/internal/testkit"
 	"tandem/internal/unixhttp"
 	"tandem/processdaemon/protocol"
@@ -306,5 +308,39 @@ func TestManyTasksAreListed(t *testing.T) {
 	})
 	if err != nil || told != many {
 		t.Errorf("%d %v", told, err)
+	}
+}
+
+// TestExecThatCannotBeWatchedEnds: when there is no file descriptor for a handle on the
+// command, and nobody waits for it any more at that moment, it is killed, and others can
+// be run after it.
+func TestExecThatCannotBeWatchedEnds(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	run(t, d, spec(d, "a", "sleep 60"))
+	awaitState(t, d, "a", running)
+	ctx, cancel := context.WithCancel(t.Context())
+	open := d.openPid
+	d.openPid = func(int) (*procid.Process, error) {
+		cancel()
+		time.Sleep(20 * time.Millisecond) // the command's own wait for the context is to begin
+		return nil, fmt.Errorf("open process: %w", syscall.EMFILE)
+	}
+	over := make(chan protocol.ExecResult, 1)
+	go func() {
+		res, _ := d.Exec(ctx, "a", protocol.ExecRequest{Argv: []string{"sleep", "60"}}, func() {})
+		over <- res
+	}()
+	select {
+	case res := <-over:
+		if res.Code != 126 || !strings.Contains(res.Output, "too many open files") {
+			t.Errorf("%+v", res)
+		}
+	case <-time.After(15 * time.Second):
+		t.Fatal("it hangs, and keeps all others from being started")
+	}
+	d.openPid = open
+	if res, err := d.Exec(t.Context(), "a", protocol.ExecRequest{Argv: []string{"true"}}, func() {}); err != nil || res.Code != 0 {
+		t.Errorf("%+v %v", res, err)
 	}
 }

@@ -96,6 +96,7 @@ type Daemon struct {
 	deletionTime time.Duration
 	// reloadTimeout and patience are shorter in tests.
 	reloadTimeout time.Duration
+	openPid       func(int) (*procid.Process, error)
 	// successors is how many processes one start may name in its pid file.
 	successors int
 	// patience is how long a client may take to read what it is being told.
@@ -143,7 +144,7 @@ func New(opts Options) (*Daemon, error) {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
 	d := &Daemon{opts: opts, log: opts.Log, tasks: map[string]*task{}, deletionTime: deletionTime, clock: time.Now,
-		reloadTimeout: reloadTimeout, patience: readerPatience, successors: successors}
+		reloadTimeout: reloadTimeout, patience: readerPatience, successors: successors, openPid: procid.OpenPid}
 	if d.boot, err = procid.BootID(); err != nil {
 		return nil, err
 	}
