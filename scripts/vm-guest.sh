@@ -14,3 +14,5 @@ else
   done <tests
 fi
 echo "tandem-vm: exit $code"
+# It waits until all has left the serial line; what has not when the machine is switched off is lost.
+stty raw -echo </dev/ttyS1
