@@ -54,7 +54,8 @@ func TestRotationLosesNothing(t *testing.T) {
 	run(t, d, s)
 	eventually(t, "all was written", func() bool { return strings.HasSuffix(read(t, filepath.Join(s.Sandbox, "stdout")), "59999\n") })
 	eventually(t, "it was cut", func() bool {
-		return exists(filepath.Join(s.Sandbox, pieceName("stdout", 0))) && sizeOf(filepath.Join(s.Sandbox, "stdout")) <= 32<<10
+		// A piece gets its name a moment after it was cut off.
+		return exists(filepath.Join(s.Sandbox, pieceName("stdout", 0))) && sizeOf(filepath.Join(s.Sandbox, "stdout")) <= 32<<10 && !exists(filepath.Join(s.Sandbox, "stdout"+cuttingEnd))
 	})
 	f, err := os.OpenFile(filepath.Join(s.Sandbox, "stdout"), os.O_RDWR, 0)
 	if err != nil {
