@@ -24,6 +24,7 @@ import (
 
 	"tandem/integration/leftover"
 	"tandem/integration/stack"
+	"tandem/internal/cgroup/cgrouptest"
 	"tandem/internal/testkit"
 	"tandem/scheduler/client"
 	sched "tandem/scheduler/wire"
@@ -71,6 +72,8 @@ func startFault(t *testing.T, o faultOptions) *faultStack {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The agents remove it, but not what an executor leaves that ends after them, as in a test that fails.
+	cgrouptest.Expect(s.Cgroup())
 	f.s = s
 	t.Cleanup(f.close)
 	if err := s.Start(t.Context()); err != nil {

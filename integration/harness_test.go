@@ -23,6 +23,7 @@ import (
 	"github.com/docker/docker/client"
 
 	"tandem/internal/cgroup/cgrouptest"
+	"tandem/internal/testkit"
 	"tandem/processdaemon"
 )
 
@@ -74,6 +75,7 @@ func runTests(m *testing.M) (code int, err error) {
 			harness.engine.Close()
 		}()
 	}
+	testkit.SideBySide(3)
 	return cgrouptest.Run(m.Run), nil
 }
 
