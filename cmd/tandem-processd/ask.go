@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tandem/cmd/tandem/term"
+	"tandem/internal/term"
 	"tandem/processdaemon/client"
 	"tandem/processdaemon/protocol"
 )

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tandem/cmd/tandem/term"
 	"tandem/internal/execstream"
+	"tandem/internal/term"
 	"tandem/processdaemon/client"
 	"tandem/processdaemon/protocol"
 )

@@ -20,7 +20,7 @@ import (
 
 	"tandem/api"
 	"tandem/cmd/tandem/exit"
-	"tandem/cmd/tandem/term"
+	"tandem/internal/term"
 	"tandem/internal/version"
 )
 

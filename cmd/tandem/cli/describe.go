@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tandem/api"
-	"tandem/cmd/tandem/term"
+	"tandem/internal/term"
 	"tandem/scheduler/wire"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"tandem/api"
 	"tandem/cmd/tandem/exit"
-	"tandem/cmd/tandem/term"
 	"tandem/internal/execstream"
+	"tandem/internal/term"
 	"tandem/scheduler/wire"
 )
 

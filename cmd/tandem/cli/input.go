@@ -9,7 +9,7 @@ import (
 
 	"tandem/api"
 	"tandem/cmd/tandem/exit"
-	"tandem/cmd/tandem/term"
+	"tandem/internal/term"
 	"tandem/scheduler"
 )
 

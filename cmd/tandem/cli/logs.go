@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tandem/cmd/tandem/exit"
-	"tandem/cmd/tandem/term"
+	"tandem/internal/term"
 	"tandem/scheduler/wire"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"tandem/api"
 	"tandem/cmd/tandem/exit"
-	"tandem/cmd/tandem/term"
+	"tandem/internal/term"
 	"tandem/scheduler/wire"
 )
 

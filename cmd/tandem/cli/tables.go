@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"tandem/api"
-	"tandem/cmd/tandem/term"
+	"tandem/internal/term"
 	"tandem/scheduler/wire"
 )
 

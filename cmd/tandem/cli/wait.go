@@ -10,7 +10,7 @@ import (
 
 	"tandem/api"
 	"tandem/cmd/tandem/exit"
-	"tandem/cmd/tandem/term"
+	"tandem/internal/term"
 	"tandem/scheduler/wire"
 )
 

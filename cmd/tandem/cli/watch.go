@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"tandem/cmd/tandem/exit"
-	"tandem/cmd/tandem/term"
+	"tandem/internal/term"
 )
 
 // watch prints the tables, then each row that changes, until ctx ends. What

@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"tandem/cmd/tandem/term"
+	"tandem/internal/term"
 	"tandem/internal/version"
 )
 

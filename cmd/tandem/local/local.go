@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tandem/cmd/tandem/exit"
-	"tandem/cmd/tandem/term"
+	"tandem/internal/term"
 	"tandem/internal/version"
 	"tandem/localmesos/agent"
 	"tandem/localmesos/master"

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"tandem/cmd/tandem/term"
 	"tandem/internal/journal"
+	"tandem/internal/term"
 	"tandem/processdaemon/client"
 )
 

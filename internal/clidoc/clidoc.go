@@ -1,4 +1,6 @@
-package cli
+// Package clidoc writes the reference page of a program's command line from the
+// program itself, and checks in tests that each command helps its user.
+package clidoc
 
 import (
 	"fmt"
@@ -13,11 +15,11 @@ import (
 func Reference(root *cobra.Command, remake string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# The %s command\n\nThis page is made from the program itself (`%s`); a test fails when they differ.\n\n", root.Name(), remake)
-	walk(root, func(c *cobra.Command) {
+	Walk(root, func(c *cobra.Command) {
 		indent := strings.Repeat("  ", depth(c))
 		fmt.Fprintf(&b, "%s- [%s](#%s): %s\n", indent, c.CommandPath(), anchor(c), c.Short)
 	})
-	walk(root, func(c *cobra.Command) { section(&b, c) })
+	Walk(root, func(c *cobra.Command) { section(&b, c) })
 	return b.String()
 }
 
@@ -81,13 +83,13 @@ func depth(c *cobra.Command) int {
 	return n
 }
 
-// walk visits every command that people are meant to see, parents first.
-func walk(c *cobra.Command, visit func(*cobra.Command)) {
+// Walk visits every command that people are meant to see, parents first.
+func Walk(c *cobra.Command, visit func(*cobra.Command)) {
 	if c.Hidden || c.Name() == "help" {
 		return
 	}
 	visit(c)
 	for _, sub := range c.Commands() {
-		walk(sub, visit)
+		Walk(sub, visit)
 	}
 }
