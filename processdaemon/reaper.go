@@ -44,6 +44,9 @@ type reaper struct {
 	said map[string]bool // complaints, each of which is made once
 	// failed are the owners whose cleaning failed, until it succeeds.
 	failed map[string]failure
+	// busy are the owners that are being cleaned up after. Their claims keep them out of
+	// what is found to be dead, which does not mean that somebody else has cleaned up.
+	busy map[string]bool
 }
 
 type failure struct {
@@ -54,7 +57,7 @@ type failure struct {
 func newReaper(d *Daemon) *reaper {
 	return &reaper{
 		d: d, stirred: make(chan struct{}, 1), suspects: map[journal.Mark]time.Time{},
-		said: map[string]bool{}, failed: map[string]failure{},
+		said: map[string]bool{}, failed: map[string]failure{}, busy: map[string]bool{},
 	}
 }
 
@@ -151,24 +154,25 @@ func (r *reaper) complain(what, owner string, err error) {
 	}
 }
 
-// failing tells whether cleaning has to be tried again.
+// failing tells whether cleaning has to be tried again, or may have to.
 func (r *reaper) failing() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.failed) > 0
+	return len(r.failed)+len(r.busy) > 0
 }
 
 // mayTry tells whether it is time to clean up after an owner.
 func (r *reaper) mayTry(owner string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return !time.Now().Before(r.failed[owner].notBefore)
+	return !r.busy[owner] && !time.Now().Before(r.failed[owner].notBefore)
 }
 
 // tried notes how cleaning up after an owner went.
 func (r *reaper) tried(owner string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	delete(r.busy, owner)
 	if ok {
 		delete(r.failed, owner)
 		return
@@ -182,7 +186,7 @@ func (r *reaper) tried(owner string, ok bool) {
 func (r *reaper) forgetFailures(but []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.failed, func(owner string, _ failure) bool { return !slices.Contains(but, owner) })
+	maps.DeleteFunc(r.failed, func(owner string, _ failure) bool { return !r.busy[owner] && !slices.Contains(but, owner) })
 }
 
 // sweepGroups removes the empty control groups of daemons and keepers on other data
@@ -255,8 +259,10 @@ func (r *reaper) reap(ctx context.Context, owner string) {
 		r.tried(owner, false)
 		return
 	}
-	// One owner whose containers hang must not keep the others waiting. The
-	// claim also keeps the next look from working on the same owner.
+	r.mu.Lock()
+	r.busy[owner] = true
+	r.mu.Unlock()
+	// One owner whose containers hang must not keep the others waiting.
 	r.wg.Go(func() {
 		ok := r.reapOwner(ctx, claim)
 		if err := claim.Close(); err != nil {
