@@ -10,25 +10,19 @@ package processdaemon
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
 	"tandem/internal/atomicfile"
 	"tandem/internal/cgroup"
-	"tandem/internal/cmdline"
 	"tandem/internal/failpoint"
 	"tandem/internal/filelock"
 	"tandem/internal/journal"
@@ -334,185 +328,9 @@ func isGone(err error) bool {
 	return isCode(err, protocol.CodeNotFound) || errors.Is(err, errTaskDone)
 }
 
-// Create records a task and begins to prepare it. It may be repeated with
-// the same spec; another spec under the same id is a conflict.
-func (d *Daemon) Create(spec protocol.Spec) (protocol.Status, error) {
-	spec.URIs = slices.Clone(spec.URIs)
-	if err := validate(&spec); err != nil {
-		return protocol.Status{}, err
-	}
-	hash, err := specHash(spec)
-	if err != nil {
-		return protocol.Status{}, err
-	}
-	if err := d.awaitDeletion(spec.ID); err != nil {
-		return protocol.Status{}, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return protocol.Status{}, errShutdown
-	}
-	if t := d.tasks[spec.ID]; t != nil {
-		s := t.status()
-		if s.State == deleted {
-			return s, errDeleting(spec.ID) // another one was quicker than we were
-		}
-		if t.hash != hash {
-			return s, fail(protocol.CodeConflict, "task %q exists with another specification; delete it first", spec.ID)
-		}
-		return s, nil
-	}
-	if spec.User == "" {
-		// Not part of the hash: the same request must stay the same under another default.
-		spec.User = d.opts.DefaultUser
-	}
-	unasked := spec.Limits.Pids == 0
-	if unasked {
-		spec.Limits.Pids = d.opts.DefaultPids // as above
-	}
-	r := &record{
-		Format: recordFormat, Spec: spec, Hash: hash, State: preparing, Version: 1, BootID: d.boot, Created: d.now(),
-		PrepareBy: inTime(bootNow(), d.opts.PrepareTimeout), PidsUnasked: unasked,
-	}
-	if _, err := lookupAccount(spec.User); err == nil && len(spec.URIs) == 0 {
-		// Nothing to prepare, so a record less to write.
-		r.State = ready
-	}
-	if err := d.store.save(r, false); err != nil {
-		return protocol.Status{}, fail(protocol.CodeInternal, "%v; free disk space or mend the data directory", err)
-	}
-	d.hold(&r.Spec)
-	t := d.newTask(r)
-	d.tasks[spec.ID] = t
-	t.resume()
-	if t.leased {
-		d.reaper.stir()
-	}
-	return t.status(), nil
-}
-
 // calmTime is after how long without a change the memory that changes took is given
 // back: a daemon that has started a thousand processes may then be idle for years.
 const calmTime = 2 * time.Second
-
-// deletionTime is how long a creation waits for the end of a deletion under the same
-// id, which takes milliseconds.
-const deletionTime = 5 * time.Second
-
-func errDeleting(id string) error {
-	return fail(protocol.CodeConflict, "task %q is being deleted; ask again, and delete it again if that does not end", id)
-}
-
-// awaitDeletion waits until a task that is on its way out is gone: whoever creates
-// one is not to be given that.
-func (d *Daemon) awaitDeletion(id string) error {
-	t, err := d.task(id)
-	if err != nil || t.status().State != deleted {
-		return nil
-	}
-	limit := time.NewTimer(d.deletionTime)
-	defer limit.Stop()
-	select {
-	case <-t.done:
-		return nil
-	case <-limit.C:
-		return errDeleting(id)
-	case <-d.ctx.Done():
-		return errShutdown
-	}
-}
-
-// validate finds everything that is wrong with a spec.
-func validate(s *protocol.Spec) error {
-	var bad []string
-	add := func(format string, args ...any) { bad = append(bad, fmt.Sprintf(format, args...)) }
-	if s.ID == "" {
-		add("id: missing")
-	}
-	if len(s.ID) > maxID || strings.ContainsFunc(s.ID, unicode.IsControl) || !utf8.ValidString(s.ID) || s.ID == "/" {
-		// The last one has no path in the API.
-		return fail(protocol.CodeInvalid, "id %.40q: want at most %d bytes of text without control characters, and not /", s.ID, maxID)
-	}
-	if s.Name == "" {
-		s.Name = s.ID
-	}
-	if !filepath.IsAbs(s.Sandbox) {
-		add("sandbox %q: must be an absolute directory", s.Sandbox)
-	}
-	if s.WorkPath == "" {
-		s.WorkPath = s.Sandbox
-	}
-	if !filepath.IsAbs(s.WorkPath) {
-		add("workPath %q: must be absolute, for example below ${work_base_dir}", s.WorkPath)
-	}
-	if s.PidFile != "" && !filepath.IsAbs(s.PidFile) {
-		s.PidFile = filepath.Join(s.WorkPath, s.PidFile)
-	}
-	if s.LogPath != "" {
-		if !filepath.IsAbs(s.LogPath) {
-			s.LogPath = filepath.Join(s.WorkPath, s.LogPath)
-		}
-		if _, err := filepath.Match(s.LogPath, ""); err != nil {
-			add("logPath %q: %v", s.LogPath, err)
-		}
-	}
-	if _, err := cmdline.Split(s.StartCmd); err != nil {
-		add("startCmd %q: %v", s.StartCmd, err)
-	}
-	if s.StartGrace < 0 || s.StartTimeout < 0 {
-		add("startGracePeriod %v, startTimeout %v: must not be negative", s.StartGrace, s.StartTimeout)
-	}
-	checkAttrs(s, add)
-	if s.Limits.Pids < protocol.PidsNone {
-		add("limits.pids %d: want a number of processes, 0 for the default, or %d for no limit", s.Limits.Pids, protocol.PidsNone)
-	}
-	for i, e := range s.Env {
-		if name, _, ok := strings.Cut(e, "="); !ok || name == "" || strings.IndexByte(e, 0) >= 0 {
-			add("env[%d]: want NAME=value without zero bytes", i)
-		}
-	}
-	for i := range s.URIs {
-		u := &s.URIs[i]
-		if u.OutputDir == "" {
-			u.OutputDir = s.WorkPath
-		}
-		if !filepath.IsAbs(u.OutputDir) {
-			add("uris[%d].outputDir %q: must be absolute, for example below ${work_base_dir}", i, u.OutputDir)
-		}
-		if err := fetch.Check(*u); err != nil {
-			add("uris[%d]: %v", i, err)
-		}
-	}
-	if len(bad) > 0 {
-		return fail(protocol.CodeInvalid, "process %q: %s", s.Name, strings.Join(bad, "; "))
-	}
-	return nil
-}
-
-// maxID is the longest id in bytes, and maxSpec the longest specification as JSON: far
-// more than the kernel takes for a program's environment, and far less than what is read of
-// a record.
-const (
-	maxID   = 1024
-	maxSpec = 8 << 20
-)
-
-// specHash identifies a spec without depending on its passwords.
-func specHash(s protocol.Spec) (string, error) {
-	s.URIs = slices.Clone(s.URIs)
-	for i := range s.URIs {
-		s.URIs[i].Password, s.URIs[i].Digest = "", ""
-	}
-	b, err := json.Marshal(s)
-	if err != nil {
-		return "", fmt.Errorf("task %q: %w", s.ID, err)
-	}
-	if len(b) > maxSpec {
-		return "", fail(protocol.CodeInvalid, "task %q: its specification has %d MiB, and at most %d are taken; put large values into files", s.ID, len(b)>>20, maxSpec>>20)
-	}
-	return shortHash(string(b)), nil
-}
 
 func fail(code, format string, args ...any) error {
 	return &protocol.Error{Code: code, Message: fmt.Sprintf(format, args...)}
