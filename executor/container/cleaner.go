@@ -50,8 +50,9 @@ func clean(ctx context.Context, c *engine.Client, rec journal.Record) error {
 			}
 			return nil
 		}
-		removed = true
-		return remove(ctx, c, id)
+		known, err := removeKnown(ctx, c, id)
+		removed = removed || known
+		return err
 	}
 	byName, err := find(ctx, c, data.Name, rec.Owner, rec.ID)
 	var foreign *foreignError

@@ -88,6 +88,30 @@ func TestFenceOfADeadReaper(t *testing.T) {
 	}
 }
 
+// TestContainerThatIsJustBeingMade is shown by the engine already, which does not know it
+// when it is to be removed. It has not been removed then: it comes a moment later.
+func TestContainerThatIsJustBeingMade(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	rec, name := intent(t, testImage)
+	spec := fenceSpec(rec, testImage)
+	delete(spec.Labels, labelFence)
+	if _, err := f.engine.Create(f.ctx(), name, spec); err != nil {
+		t.Fatal(err)
+	}
+	p := enginetest.NewProxy(t, "/var/run/docker.sock")
+	p.Arm("DELETE .*/containers/", enginetest.Fail404, 2) // found by its name, and by its labels
+	if err := NewCleaner(p.Host)(f.ctx(), rec); err == nil || !strings.Contains(err.Error(), "just making it") {
+		t.Errorf("it counts as removed: %v", err)
+	}
+	if err := NewCleaner(p.Host)(f.ctx(), rec); err != nil {
+		t.Error(err)
+	}
+	if left := containersOf(t, rec.Owner); len(left) > 0 {
+		t.Errorf("left %v", left)
+	}
+}
+
 // TestNoFence: where the engine can say by itself that nothing will come, and where it cannot.
 func TestNoFence(t *testing.T) {
 	t.Parallel()

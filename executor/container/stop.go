@@ -223,9 +223,11 @@ func (r *Runtime) Remove(ctx context.Context, taskID string) error {
 		}
 	}
 	if id != "" {
-		if err := remove(ctx, r.engine, id); err != nil {
+		known, err := removeKnown(ctx, r.engine, id)
+		if err != nil {
 			return fmt.Errorf("remove task %q: %w", taskID, err)
 		}
+		gone = known || !unsure
 	}
 	if n != nil {
 		// The engine has let go, so both goroutines end by themselves.
@@ -264,18 +266,28 @@ func (r *Runtime) Remove(ctx context.Context, taskID string) error {
 // remove deletes a container and returns once it is gone; one that is gone
 // already is no error, and one that somebody else is removing is waited for.
 func remove(ctx context.Context, c *engine.Client, id string) error {
+	_, err := removeKnown(ctx, c, id)
+	return err
+}
+
+// removeKnown is remove, and tells whether the engine knew the container. One that it
+// shows and does not know may be just being made: Docker Engine lists a container
+// before it has taken it into its books, and a removal in between is answered with 404
+// and changes nothing.
+func removeKnown(ctx context.Context, c *engine.Client, id string) (known bool, err error) {
 	for {
 		err := c.Remove(ctx, id)
 		if err == nil || engine.IsNotFound(err) {
-			return nil
+			return known || err == nil, nil
 		}
 		if !engine.IsConflict(err) {
-			return err
+			return known, err
 		}
+		known = true
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
-			return errors.Join(err, ctx.Err())
+			return known, errors.Join(err, ctx.Err())
 		}
 	}
 }

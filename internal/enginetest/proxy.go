@@ -33,9 +33,11 @@ const (
 	DropResponse
 	// Silence neither answers nor hangs up.
 	Silence
-	// Fail500 answers with status 500, Fail409 as if a name were taken.
+	// Fail500 answers with status 500, Fail409 as if a name were taken, Fail404 as if
+	// there were no such thing.
 	Fail500
 	Fail409
+	Fail404
 	// Delay lets the call through after half a second.
 	Delay
 	// HalfClose breaks the answer off in its middle and goes on listening.
@@ -46,7 +48,7 @@ const (
 
 // String names the fault for the reports of tests.
 func (f Fault) String() string {
-	return [...]string{"pass", "drop request", "drop response", "silence", "fail 500", "fail 409", "delay", "half close", "lose events"}[f]
+	return [...]string{"pass", "drop request", "drop response", "silence", "fail 500", "fail 409", "fail 404", "delay", "half close", "lose events"}[f]
 }
 
 // Proxy stands before an engine's socket and breaks what it is told to.
@@ -160,6 +162,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `{"message":"the storage driver is on fire"}`, http.StatusInternalServerError)
 	case Fail409:
 		http.Error(w, `{"message":"the name is in use"}`, http.StatusConflict)
+	case Fail404:
+		http.Error(w, `{"message":"no such container"}`, http.StatusNotFound)
 	case LoseEvents:
 		w.WriteHeader(http.StatusOK)
 	default:
