@@ -40,7 +40,7 @@ func (d *Daemon) Create(spec protocol.Spec) (protocol.Status, error) {
 		// Not part of the hash: the same request must stay the same under another default.
 		spec.User = d.opts.DefaultUser
 	}
-	unasked := spec.Limits.Pids == 0
+	unasked := spec.Limits.Pids == 0 && !d.tree.CostsAMove("pids", groupLimits(&spec.Limits))
 	if unasked {
 		spec.Limits.Pids = d.opts.DefaultPids // as above
 	}

@@ -2,6 +2,7 @@ package processdaemon
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,7 +42,7 @@ func TestFaultForkBombStaysInItsTask(t *testing.T) {
 	d := newDaemon(t, func(o *Options) { o.DefaultPids = most })
 	hasPids(t, d)
 	s := spec(d, "bomb", storm(t))
-	s.User, s.Nice = "nobody", 19
+	s.User, s.Nice, s.Limits.MemMB = "nobody", 19, 512
 	s.Rlimits = []protocol.Rlimit{{Name: "nproc", Soft: 600, Hard: 600}}
 	if st := run(t, d, s); st.Limits.Pids != most {
 		t.Errorf("%+v", st.Limits)
@@ -70,6 +71,31 @@ func TestFaultForkBombStaysInItsTask(t *testing.T) {
 	awaitState(t, d, "bomb", ended)
 	if left := processesIn(s.WorkPath); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// TestDefaultPidsLimitCostsNoMove: with cgroups v1 a group for it alone would have every
+// process moved, which waits for the kernel three times as long as a start takes. So a task
+// without other limits has none there, and its status does not claim one.
+func TestDefaultPidsLimitCostsNoMove(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t, func(o *Options) { o.DefaultPids = 4000 })
+	hasPids(t, d)
+	for id, limits := range map[string]protocol.Limits{"plain": {}, "limited": {MemMB: 512}} {
+		s := spec(d, id, "sleep 60")
+		s.Limits = limits
+		st := run(t, d, s)
+		want := int64(4000)
+		if d.tree.CostsAMove("pids", groupLimits(&limits)) {
+			want = 0
+		}
+		if id == "limited" && want == 0 || st.Limits.Pids != want {
+			t.Errorf("%s: %+v, want %d", id, st.Limits, want)
+		}
+		moved := strings.Contains(read(t, fmt.Sprintf("/proc/%d/cgroup", st.Pid)), ":pids:/tandem/")
+		if v1 := exists("/sys/fs/cgroup/pids/cgroup.procs"); v1 && moved != (want > 0) {
+			t.Errorf("%s: in a group for it: %v, want %v", id, moved, want > 0)
+		}
 	}
 }
 
@@ -106,14 +132,14 @@ func TestPidsLimit(t *testing.T) {
 		ok   bool
 	}{"default": {0, false}, "more": {20, true}, "none": {protocol.PidsNone, true}, "less": {3, false}} {
 		s := spec(d, id, "sleep 60")
-		s.Limits.Pids = c.pids
+		s.Limits.Pids, s.Limits.MemMB = c.pids, 512
 		run(t, d, s)
 		awaitState(t, d, id, running)
 		forks(id, c.ok)
 	}
 	limits("default", protocol.Limits{Pids: 20}, 20)
 	forks("default", true)
-	limits("default", protocol.Limits{CPURequest: 1}, 20)
+	limits("default", protocol.Limits{MemMB: 512, CPURequest: 1}, 20)
 	forks("default", true)
 	limits("none", protocol.Limits{Pids: 4}, 4)
 	forks("none", false)
@@ -136,6 +162,7 @@ func TestPidsLimit(t *testing.T) {
 	}
 	// The same request is the same under another default.
 	again := spec(d, "default", "sleep 60")
+	again.Limits.MemMB = 512
 	if _, err := d.Create(again); err != nil {
 		t.Error(err)
 	}

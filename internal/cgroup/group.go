@@ -107,8 +107,7 @@ func (g *Group) Create(l Limits) (notes []string, err error) {
 			map[string]string{"cpu.max": quota + " " + strconv.Itoa(cpuPeriod)})
 	}
 	if h := t.limit["cpu"]; l.CPURequest > 0 && h != nil && (h.v2 || l.CPUs > 0) {
-		// In v1 a group of its own for this alone would cost each start a move,
-		// which takes longer than the start itself.
+		// As in CostsAMove.
 		shares := cpuShares(l.CPURequest)
 		set("cpu", fmt.Sprintf("cpu request of %g cores", l.CPURequest),
 			map[string]string{"cpu.shares": strconv.Itoa(shares)},
@@ -123,6 +122,14 @@ func (g *Group) Create(l Limits) (notes []string, err error) {
 		}
 	}
 	return notes, nil
+}
+
+// CostsAMove tells whether a controller's limit, beside these, would have each process
+// moved into a group for it alone, which takes longer than its start (see AddCloned): in
+// a v1 hierarchy, unless it is moved anyway. What nobody asked for is not worth that.
+func (t *Tree) CostsAMove(controller string, beside Limits) bool {
+	h := t.limit[controller]
+	return h != nil && !h.v2 && t.track.v2 && beside.MemoryBytes <= 0 && beside.CPUs <= 0
 }
 
 func mapsKeys(m map[string]string) func(func(string) bool) {
