@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -329,15 +330,13 @@ func TestFaultSubreaperKnowsExitCode(t *testing.T) {
 	// Other orphans leave no zombies either. The keeper is a child, too, of the thread that started it.
 	eventually(t, "no zombies", func() bool {
 		lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.cmd.Process.Pid))
-		for _, list := range lists {
+		return err == nil && len(lists) > 0 && !slices.ContainsFunc(lists, func(list string) bool {
 			b, _ := os.ReadFile(list) // of a thread that has ended meanwhile
-			for _, pid := range strings.Fields(string(b)) {
-				if st, _ := os.ReadFile("/proc/" + pid + "/stat"); strings.Contains(string(st), ") Z ") {
-					return false
-				}
-			}
-		}
-		return err == nil && len(lists) > 0
+			return slices.ContainsFunc(strings.Fields(string(b)), func(pid string) bool {
+				st, _ := os.ReadFile("/proc/" + pid + "/stat")
+				return strings.Contains(string(st), ") Z ")
+			})
+		})
 	})
 }
 

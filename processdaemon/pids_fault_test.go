@@ -178,7 +178,7 @@ func TestPidsLimitOfARunningStorm(t *testing.T) {
 	hasPids(t, d)
 	_ = storm(t) // for its check
 	// Its children end soon, so that it is not their user's limit that holds it back.
-	s := spec(d, "a", `perl -e 'open F, ">up"; while (1) { $p = fork; if (defined $p && !$p) { select undef, undef, undef, 0.05; exit } waitpid -1, 1 }'`)
+	s := spec(d, "a", `perl -e 'open F, ">up"; while (1) { $p = fork; if (defined $p && !$p) { exec "sleep", "0.05" } waitpid -1, 1 }'`)
 	s.User, s.Nice = "nobody", 19
 	s.Rlimits = []protocol.Rlimit{{Name: "nproc", Soft: 900, Hard: 900}}
 	run(t, d, s)
