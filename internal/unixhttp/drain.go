@@ -22,7 +22,7 @@ const silentTime = time.Second
 func ServeUntil(ctx context.Context, s *http.Server, l net.Listener, limit time.Duration) error {
 	d := &drain{conns: map[net.Conn]connAge{}, changed: make(chan struct{}, 1)}
 	s.ConnState = d.note
-	g := &gate{Listener: l, shut: make(chan struct{}), closed: make(chan struct{})}
+	g := &gate{Listener: l, shut: make(chan struct{}), still: make(chan struct{}), closed: make(chan struct{})}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(g) }()
 	var err error
@@ -33,6 +33,12 @@ func ServeUntil(ctx context.Context, s *http.Server, l net.Listener, limit time.
 	case <-ctx.Done():
 	}
 	g.stop()
+	// What is being taken at this moment is counted before the next one would be: without
+	// this wait it could be closed with its request unread.
+	select {
+	case <-g.still:
+	case <-time.After(limit):
+	}
 	s.SetKeepAlivesEnabled(false)
 	d.wait(limit)
 	s.Close()
@@ -45,8 +51,8 @@ func ServeUntil(ctx context.Context, s *http.Server, l net.Listener, limit time.
 // gate is a listener that stops accepting without an error.
 type gate struct {
 	net.Listener
-	shut, closed chan struct{}
-	once         sync.Once
+	shut, still, closed chan struct{}
+	once, stilled       sync.Once
 }
 
 func (g *gate) stop() {
@@ -64,6 +70,7 @@ func (g *gate) Accept() (net.Conn, error) {
 	}
 	select {
 	case <-g.shut:
+		g.stilled.Do(func() { close(g.still) })
 		<-g.closed
 		return nil, net.ErrClosed
 	default:

@@ -2,10 +2,13 @@ package unixhttp
 
 import (
 	"context"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,4 +92,60 @@ func TestNoRequestIsLost(t *testing.T) {
 		}
 	}
 	cancel()
+}
+
+// slowToTake holds up a connection between its taking and its being served.
+type slowToTake struct {
+	*Listener
+	taken, release chan struct{}
+}
+
+func (l *slowToTake) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		close(l.taken)
+		<-l.release
+	}
+	return c, err
+}
+
+// TestConnectionThatIsBeingTakenIsServed: the end comes between the taking of a
+// connection and the server's knowing of it. Its request is answered all the same.
+func TestConnectionThatIsBeingTakenIsServed(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(testkit.PublicDir(t), "s")
+	inner, err := Listen(t.Context(), path, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &slowToTake{inner, make(chan struct{}), make(chan struct{})}
+	serving, stop := context.WithCancel(t.Context())
+	defer stop()
+	var answered atomic.Bool
+	over := make(chan error, 1)
+	go func() {
+		err := ServeUntil(serving, Server(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			time.Sleep(50 * time.Millisecond)
+			answered.Store(true)
+		})), l, 20*time.Second)
+		if !answered.Load() {
+			err = errors.Join(err, errors.New("it was over before the request was answered"))
+		}
+		over <- err
+	}()
+	got := make(chan error, 1)
+	go func() {
+		resp, err := Client(path).Get("http://x/")
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		got <- err
+	}()
+	<-l.taken
+	stop()
+	time.Sleep(50 * time.Millisecond) // what would end too early has the time to
+	close(l.release)
+	if err := errors.Join(<-got, <-over); err != nil {
+		t.Error(err)
+	}
 }
