@@ -22,8 +22,8 @@ func (t *Tree) Hold() error {
 	if t.mode == ModeSession || t.held != nil {
 		return nil
 	}
-	const tries = 100
-	for range tries {
+	const patience = 10 * time.Second
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if err := t.prepare(t.track); errors.Is(err, os.ErrNotExist) {
 			continue // removed while it was made, see below
 		} else if err != nil {
@@ -42,7 +42,6 @@ func (t *Tree) Hold() error {
 		if f != nil {
 			unlock(f)
 		}
-		time.Sleep(time.Millisecond)
 	}
 	return fmt.Errorf("hold cgroup %s: it is removed again and again", t.base)
 }
