@@ -56,14 +56,7 @@ func TestCLIReadsTheFilesOfALogPath(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(time.Minute):
-		t.Error("it goes on after the end of the task")
-	}
+	untilEnded(t, ended)
 	same(t, out.all(), counted(0, rounds*each-1)+"bye\n")
 	eventually(t, 20*time.Second, "the end", func() bool { return strings.Contains(s.ok("get", "tasks", "-n", "test"), "FINISHED") })
 	refused(t, logs("--task", "talk", "--stream", "log"), 6, `process "talk" has ended (FINISHED)`)

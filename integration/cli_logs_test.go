@@ -58,6 +58,19 @@ func follow(t *testing.T, server, name string, more ...string) (*shown, <-chan e
 	return &shown{t, f}, ended
 }
 
+// untilEnded waits for the end of what follow has started.
+func untilEnded(t *testing.T, ended <-chan error) {
+	t.Helper()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it goes on after the end of the task")
+	}
+}
+
 // counted is what seq(1) writes.
 func counted(from, to int) string {
 	var b strings.Builder
@@ -101,14 +114,7 @@ func TestCLIFollowsAProcessOverRotations(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(time.Minute):
-		t.Error("it goes on after the end of the task")
-	}
+	untilEnded(t, ended)
 	same(t, out.all(), counted(0, rounds*each-1))
 	pieces, err := filepath.Glob(filepath.Join(f.s.Dir(), stack.Agent(0), "slaves/*/frameworks/*/executors/*/runs/latest/tasks/talk/stdout.0*"))
 	if err != nil || len(pieces) != 2 || strings.HasSuffix(pieces[0], "/stdout.000000000000") {

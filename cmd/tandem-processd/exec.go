@@ -1,11 +1,8 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -48,24 +45,12 @@ terminal of the size of this one. It ends with its connection.`,
 				return usageError{errors.New("-t needs a terminal as the standard input, and that is none: leave -t out")}
 			}
 			req.Width, req.Height = term.Size(screen)
-			// Ctrl-\ is the command's, too; one from elsewhere must not leave a raw terminal behind.
-			var stop context.CancelFunc
-			ctx, stop = signal.NotifyContext(ctx, syscall.SIGQUIT)
-			defer stop()
-			restore, err := term.Raw(screen)
-			if err != nil {
+			var restore func()
+			var err error
+			if ctx, restore, err = term.Session(ctx, screen, &t); err != nil {
 				return err
 			}
 			defer restore()
-			sizes := make(chan execstream.Size, 1)
-			t.Resize = sizes
-			defer term.FollowSize(screen, func(w, h uint16) {
-				select {
-				case <-sizes: // an older one that nobody has taken
-				default:
-				}
-				sizes <- execstream.Size{Width: w, Height: h}
-			})()
 		}
 		code, err := d.Session(ctx, args[0], req, t)
 		if err != nil {

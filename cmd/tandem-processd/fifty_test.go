@@ -113,17 +113,5 @@ func TestFaultFiftyUpgrades(t *testing.T) {
 			t.Errorf("%s has %d files (%v)", left, len(names), err)
 		}
 	}
-	if _, err := c.Stop(t.Context(), "stays", 0); err != nil {
-		t.Fatal(err)
-	}
-	awaitEnd(t, c, "stays")
-	if err := c.Delete(t.Context(), "stays"); err != nil {
-		t.Error(err)
-	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
-	}
+	finish(t, cmd, c, "stays")
 }

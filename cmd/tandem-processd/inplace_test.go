@@ -226,6 +226,24 @@ func awaitEnd(t *testing.T, c *client.Client, id string) protocol.Status {
 	return st
 }
 
+// finish ends a task, removes it, and ends the daemon.
+func finish(t *testing.T, daemon *exec.Cmd, c *client.Client, id string) {
+	t.Helper()
+	if _, err := c.Stop(t.Context(), id, 0); err != nil {
+		t.Fatal(err)
+	}
+	awaitEnd(t, c, id)
+	if err := c.Delete(t.Context(), id); err != nil {
+		t.Error(err)
+	}
+	if err := daemon.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := daemon.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 // workLoop is the life of a task, as an executor has it.
 func workLoop(c *client.Client, dir, id string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -292,17 +310,5 @@ func TestFaultUpgradeToNothing(t *testing.T) {
 	if !strings.Contains(logOf(dir), "did you mean log-level?") {
 		t.Error("the log does not tell why")
 	}
-	if _, err := c.Stop(t.Context(), "a", 0); err != nil {
-		t.Fatal(err)
-	}
-	awaitEnd(t, c, "a")
-	if err := c.Delete(t.Context(), "a"); err != nil {
-		t.Error(err)
-	}
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
-	}
+	finish(t, cmd, c, "a")
 }

@@ -3,8 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -78,25 +76,11 @@ func (a *app) exec(ctx context.Context, to *recipients, arg string, req wire.Exe
 		t.Stdin = a.in
 	}
 	if req.TTY {
-		// Ctrl-\ is the command's, too; one from elsewhere must not leave a raw terminal behind.
-		var stop context.CancelFunc
-		ctx, stop = signal.NotifyContext(ctx, syscall.SIGQUIT)
-		defer stop()
-		restore, err := term.Raw(screen)
-		if err != nil {
+		var restore func()
+		if ctx, restore, err = term.Session(ctx, screen, &t); err != nil {
 			return errors.Join(err, conn.Close())
 		}
-		// Also when this panics.
 		defer restore()
-		sizes := make(chan execstream.Size, 1)
-		t.Resize = sizes
-		defer term.FollowSize(screen, func(w, h uint16) {
-			select {
-			case <-sizes: // an older one that nobody has taken
-			default:
-			}
-			sizes <- execstream.Size{Width: w, Height: h}
-		})()
 	}
 	code, err := execstream.Attach(ctx, conn, t)
 	if err != nil {
