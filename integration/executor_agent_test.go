@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -190,7 +191,27 @@ func defiant(c *cluster) string {
 	s.KillPolicy.GracePeriodSeconds = 600
 	g := c.launch(s)
 	c.waitState(g, "a", mesos.TASK_RUNNING)
+	eventually(c.t, 20*time.Second, "its trap", func() bool { return withstandsTerm(c.report(g, "a").Pid) })
 	return g
+}
+
+// withstandsTerm tells whether SIGTERM is caught or ignored by a process (proc_pid_status(5)):
+// a shell that runs only just now has not come to its trap.
+func withstandsTerm(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(b)) {
+		name, value, _ := strings.Cut(line, ":")
+		if name != "SigIgn" && name != "SigCgt" {
+			continue
+		}
+		if set, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64); err == nil && set&(1<<(syscall.SIGTERM-1)) != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func TestExecutorEndsWithinTheAgentsGrace(t *testing.T) {

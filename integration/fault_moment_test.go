@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -220,7 +221,10 @@ func TestFaultKilledWhileStopTakesLong(t *testing.T) {
 	f := startFault(t, faultOptions{})
 	for _, victims := range []string{"agent", "executor", "agent executor", "scheduler", "processd executor"} {
 		f.applyThese([]byte(stubborn))
-		eventually(t, 20*time.Second, "the stubborn process", f.oneRunning)
+		eventually(t, 20*time.Second, "the stubborn process", func() bool {
+			list := f.processes()
+			return f.oneRunning() && slices.ContainsFunc(list, func(p process) bool { return p.root && withstandsTerm(p.pid) })
+		})
 		if err := f.api.Delete(t.Context(), refOf("process", "stubborn")); err != nil {
 			t.Fatal(err)
 		}
