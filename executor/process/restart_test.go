@@ -189,18 +189,26 @@ func TestFaultDaemonKilledAtAnyPointOfPrepare(t *testing.T) {
 	}
 }
 
+// killedAtRequest makes a task whose archive comes from a server with basic auth, in the
+// middle of whose answer number n the daemon is killed.
+func (m *mortal) killedAtRequest(t *testing.T, r *Runtime, n int32) (task *executor.Task, requests *atomic.Int32) {
+	t.Helper()
+	task = m.task(r, "a", "sleep 60")
+	uri, requests := guarded(t, func(got int32) {
+		if got == n {
+			m.kill()
+		}
+	})
+	task.Spec.Process.URIs = []api.ProcessURI{uri}
+	return task, requests
+}
+
 // TestFaultDaemonKilledDuringADownload: in the middle of the answer of a server with basic auth.
 func TestFaultDaemonKilledDuringADownload(t *testing.T) {
 	t.Parallel()
 	m := newMortal(t, "")
 	r := patient(m.runtime("group"))
-	task := m.task(r, "a", "sleep 60")
-	uri, requests := guarded(t, func(n int32) {
-		if n == 1 {
-			m.kill()
-		}
-	})
-	task.Spec.Process.URIs = []api.ProcessURI{uri}
+	task, requests := m.killedAtRequest(t, r, 1)
 	upWith(t, r, task)
 	if m.deaths.Load() != 1 || requests.Load() != 2 {
 		t.Errorf("died %d times, %d requests", m.deaths.Load(), requests.Load())
@@ -213,13 +221,7 @@ func TestFaultDaemonKilledWithoutTheContent(t *testing.T) {
 	t.Parallel()
 	m := newMortal(t, "")
 	r := patient(m.runtime("group"))
-	task := m.task(r, "a", "sleep 60")
-	uri, requests := guarded(t, func(n int32) {
-		if n == 2 {
-			m.kill()
-		}
-	})
-	task.Spec.Process.URIs = []api.ProcessURI{uri}
+	task, requests := m.killedAtRequest(t, r, 2)
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	if err := r.Prepare(ctx, task, func(string) {}); err != nil {
