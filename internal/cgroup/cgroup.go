@@ -13,6 +13,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Mode tells how processes are tracked.
@@ -121,8 +124,25 @@ func openTree(mounts []*hierarchy, base string) *Tree {
 	return t
 }
 
-// prepare makes the base in a hierarchy and, for v2, passes the controllers down to it.
+// prepare makes the base in a hierarchy and, for v2, passes the controllers down to it. Others
+// remove what is empty (Close, Sweep), so it is made again when it goes meanwhile: whoever took
+// that for a hierarchy that cannot be used would not find its processes.
 func (t *Tree) prepare(h *hierarchy) error {
+	return whileGone(func() error { return t.make(h) })
+}
+
+// whileGone tries for a moment to make something that others may remove at the same time.
+func whileGone(try func() error) error {
+	const tries, pause = 50, time.Millisecond
+	err := try()
+	for n := 1; n < tries && gone(err); n++ {
+		time.Sleep(pause)
+		err = try()
+	}
+	return err
+}
+
+func (t *Tree) make(h *hierarchy) error {
 	dir := h.mount
 	for _, part := range strings.Split(filepath.Clean(t.base), "/") {
 		if h.v2 {
@@ -183,7 +203,7 @@ func (t *Tree) Close() {
 	t.release()
 	for _, h := range t.hierarchies() {
 		for base := t.base; base != "." && base != "/"; base = filepath.Dir(base) {
-			if err := os.Remove(filepath.Join(h.mount, base)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if err := os.Remove(filepath.Join(h.mount, base)); err != nil && !gone(err) {
 				break
 			}
 		}
@@ -226,7 +246,7 @@ func (t *Tree) Groups() ([]string, error) {
 		return nil, nil
 	}
 	entries, err := os.ReadDir(filepath.Join(t.track.mount, t.base))
-	if errors.Is(err, os.ErrNotExist) {
+	if gone(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -239,6 +259,13 @@ func (t *Tree) Groups() ([]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// gone tells whether an error means that the group is not there. One that is being removed
+// still has its name for a moment, in which the kernel answers ENODEV to whoever opens, reads
+// or writes one of its files or makes a group in it.
+func gone(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV)
 }
 
 func writeFile(path, value string) error {

@@ -71,7 +71,7 @@ func (g *Group) Create(l Limits) (notes []string, err error) {
 	t := g.tree
 	if t.mode != ModeSession {
 		// The base may have been removed by another daemon's Close.
-		if err := os.MkdirAll(g.dir(t.track), 0o755); err != nil {
+		if err := g.make(t.track); err != nil {
 			return nil, fmt.Errorf("make cgroup: %w", err)
 		}
 	}
@@ -85,7 +85,7 @@ func (g *Group) Create(l Limits) (notes []string, err error) {
 		if h.v2 {
 			values = v2
 		}
-		err := os.MkdirAll(g.dir(h), 0o755)
+		err := g.make(h)
 		for _, file := range slices.Sorted(mapsKeys(values)) {
 			if err == nil {
 				err = writeFile(filepath.Join(g.dir(h), file), values[file])
@@ -122,6 +122,11 @@ func (g *Group) Create(l Limits) (notes []string, err error) {
 		}
 	}
 	return notes, nil
+}
+
+// make makes the group in a hierarchy, and what is above it.
+func (g *Group) make(h *hierarchy) error {
+	return whileGone(func() error { return os.MkdirAll(g.dir(h), 0o755) })
 }
 
 // CostsAMove tells whether a controller's limit, beside these, would have each process
@@ -168,7 +173,7 @@ func (g *Group) OpenProcs(cloned bool) (files []*os.File, err error) {
 			continue
 		}
 		f, err := os.OpenFile(filepath.Join(g.dir(h), "cgroup.procs"), os.O_WRONLY, 0)
-		if errors.Is(err, fs.ErrNotExist) && h != g.tree.track {
+		if gone(err) && h != g.tree.track {
 			continue
 		}
 		if err != nil {
@@ -200,7 +205,7 @@ func (g *Group) add(pid int, cloned bool) error {
 			continue
 		}
 		err := writeFile(filepath.Join(g.dir(h), "cgroup.procs"), strconv.Itoa(pid))
-		if errors.Is(err, fs.ErrNotExist) && h != g.tree.track {
+		if gone(err) && h != g.tree.track {
 			continue
 		}
 		if errors.Is(err, unix.ESRCH) {
@@ -225,7 +230,7 @@ func (g *Group) Pids() ([]int, error) {
 	}
 	var out []int
 	err := filepath.WalkDir(g.dir(g.tree.track), func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) || err == nil && !d.IsDir() {
+		if gone(err) || err == nil && !d.IsDir() {
 			return nil
 		}
 		if err != nil {
@@ -243,7 +248,7 @@ func (g *Group) Pids() ([]int, error) {
 
 func readPids(path string) ([]int, error) {
 	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if gone(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -251,11 +256,15 @@ func readPids(path string) ([]int, error) {
 	}
 	defer f.Close()
 	var out []int
-	for s := bufio.NewScanner(f); s.Scan(); {
+	s := bufio.NewScanner(f)
+	for s.Scan() {
 		// 0 stands for a process that this pid namespace cannot see.
 		if pid, err := strconv.Atoi(s.Text()); err == nil && pid > 0 {
 			out = append(out, pid)
 		}
+	}
+	if err := s.Err(); err != nil && !gone(err) {
+		return nil, err
 	}
 	return out, nil
 }
@@ -293,7 +302,7 @@ func (g *Group) Contains(pid int) (bool, error) {
 func (g *Group) Empty() (bool, error) {
 	if g.tree.mode != ModeSession && g.tree.track.v2 {
 		b, err := os.ReadFile(filepath.Join(g.dir(g.tree.track), "cgroup.events"))
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		if gone(err) {
 			return true, nil
 		}
 		if err != nil {
@@ -353,7 +362,7 @@ func removeTree(dir string) error {
 	err := unix.Rmdir(dir)
 	for range tries {
 		switch {
-		case err == nil, errors.Is(err, unix.ENOENT):
+		case err == nil, gone(err):
 			return nil
 		case !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOTEMPTY):
 			return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
@@ -373,7 +382,7 @@ func removeTree(dir string) error {
 			err = unix.Rmdir(dir)
 		}
 	}
-	if err == nil || errors.Is(err, unix.ENOENT) {
+	if err == nil || gone(err) {
 		return nil
 	}
 	return &fs.PathError{Op: "rmdir", Path: dir, Err: err}

@@ -2,7 +2,6 @@ package cgroup
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,7 +33,7 @@ func (g *Group) Kill() error {
 		if err == nil {
 			return nil
 		}
-		if _, statErr := os.Stat(dir); errors.Is(statErr, fs.ErrNotExist) {
+		if _, statErr := os.Stat(dir); errors.Is(err, unix.ENODEV) || gone(statErr) {
 			return nil
 		}
 		// cgroup.kill exists since Linux 5.14.

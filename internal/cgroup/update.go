@@ -94,7 +94,7 @@ func (g *Group) updatePids(most int64) error {
 		return g.write(h, "pids.max", value)
 	}
 	// The limit comes first: what forks without end can only be moved once it is held back.
-	if err := os.MkdirAll(g.dir(h), 0o755); err != nil {
+	if err := g.make(h); err != nil {
 		return fmt.Errorf("make cgroup: %w", err)
 	}
 	if err := g.write(h, "pids.max", value); err != nil {
@@ -113,7 +113,7 @@ func (g *Group) exists(h *hierarchy) bool {
 // and moves its processes there, until none is outside: they may fork meanwhile.
 func (g *Group) enter(h *hierarchy) error {
 	// One that is there may be what a crash left in the middle of this.
-	if err := os.MkdirAll(g.dir(h), 0o755); err != nil {
+	if err := g.make(h); err != nil {
 		return fmt.Errorf("make cgroup: %w", err)
 	}
 	const rounds = 100

@@ -2,8 +2,6 @@ package cgroup
 
 import (
 	"bytes"
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -49,7 +47,7 @@ func (g *Group) cpu() (time.Duration, bool) {
 	}
 	b, err := os.ReadFile(filepath.Join(g.dir(g.tree.track), "cpu.stat"))
 	if err != nil {
-		return 0, errors.Is(err, fs.ErrNotExist)
+		return 0, gone(err)
 	}
 	for line := range strings.Lines(string(b)) {
 		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "usage_usec "); ok {
