@@ -78,6 +78,8 @@ type Executor struct {
 
 	tasks map[string]*task
 	order []*task
+	// late counts the removals that go on after the report of the end.
+	late int
 
 	// calm is running while all tasks run and no update waits; relaxed is set
 	// once Idle was called for that.
@@ -253,6 +255,8 @@ func (e *Executor) handle(m any) {
 		e.restarted(m)
 	case boxEnded:
 		e.boxGone(m)
+	case lateRemoved:
+		e.removedLate(m)
 	default:
 		e.log.Error("unknown message in the inbox", "type", fmt.Sprintf("%T", m))
 	}
@@ -376,7 +380,7 @@ func (e *Executor) idle() {
 
 // leaveWhenDone ends the loop once there is nothing left to do or to tell.
 func (e *Executor) leaveWhenDone() {
-	if len(e.tasks) == 0 && !e.closing {
+	if len(e.tasks) == 0 && !e.closing || e.late > 0 {
 		return
 	}
 	last := stateDone

@@ -152,6 +152,9 @@ func (e *Executor) act(t *task, do action, ev event, from state) {
 		}
 		e.abortStep(t)
 		e.tellEnd(t)
+		if do == report && t.late {
+			e.removeLate(t)
+		}
 		e.taskEnded(t)
 	case forget, giveUp:
 		if do == giveUp {
@@ -286,20 +289,20 @@ func (e *Executor) beginRemove(t *task) {
 	// Only a task that has run has output; that of a success or a kill is in its files.
 	tail := t.failed() && t.launched && t.output == ""
 	e.begin(t, func(ctx context.Context) (any, error) {
+		var done removal
 		if rt == nil {
-			return "", nil
+			return done, nil
 		}
-		var output string
+		var err error
 		if tail {
-			var err error
-			if output, err = rt.Tail(ctx, id, outputBytes); err != nil {
+			if done.output, err = rt.Tail(ctx, id, outputBytes); err != nil {
 				e.log.Warn("output of the task cannot be read", "task", id, "error", err)
 			}
 		}
-		if err := rt.Remove(ctx, id); err != nil || box == nil {
-			return output, err
+		if done.late, err = removeInTime(ctx, rt, id); err != nil || box == nil {
+			return done, err
 		}
-		return output, e.removeBox(ctx, box)
+		return done, e.removeBox(ctx, box)
 	})
 }
 
@@ -371,10 +374,11 @@ func (e *Executor) keep(t *task, value any) {
 		if v != nil {
 			e.boxMade(t, v)
 		}
-	case string:
-		if v != "" {
-			t.output = v
+	case removal:
+		if v.output != "" {
+			t.output = v.output
 		}
+		t.late = v.late
 	}
 }
 

@@ -71,7 +71,9 @@ type task struct {
 	// unstoppable is why the runtime could not end the task.
 	unstoppable error
 	output      string
-	finishedAt  time.Time
+	// late is set when the removal goes on after the report.
+	late       bool
+	finishedAt time.Time
 
 	// reported is the latest state told to the agent; progress is the latest
 	// text told with TASK_STARTING, at progressAt.

@@ -71,7 +71,7 @@ func TestFaultDaemonIsStoppedForAWhile(t *testing.T) {
 }
 
 // TestFaultKillWhileTheDaemonIsStopped: a KILL is done within its grace though the daemon
-// does nothing, and is told once nothing is left.
+// does nothing, and is told without waiting for it.
 func TestFaultKillWhileTheDaemonIsStopped(t *testing.T) {
 	t.Parallel()
 	f := startFault(t, faultOptions{})
@@ -85,6 +85,7 @@ func TestFaultKillWhileTheDaemonIsStopped(t *testing.T) {
 		t.Fatal(out)
 	}
 	eventually(t, 20*time.Second, "the end of the processes", func() bool { return len(f.processes()) == 0 })
+	eventually(t, 60*time.Second, "the report of the end", func() bool { return len(f.taskgroups()) == 0 })
 	if err := syscall.Kill(daemon, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}

@@ -112,6 +112,8 @@ func (r *Runtime) Restart(ctx context.Context, taskID string, grace time.Duratio
 		return executor.Started{}, err
 	}
 	before := st.Restarts
+	// The daemon may start it anew at any moment from now on.
+	r.setDoubt(taskID, true)
 	under := func(s *protocol.Status) bool { return s.Restarts > before || s.State != protocol.StateRunning }
 	err = r.patiently(ctx, func() (err error) {
 		if st, err = r.c.Status(ctx, taskID); err == nil && !under(&st) {

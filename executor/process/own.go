@@ -40,6 +40,7 @@ func (r *Runtime) know(ctx context.Context, taskID string, pid int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.groups[taskID] = g
+	r.end(taskID).doubt = false
 }
 
 func (r *Runtime) group(taskID string) *cgroup.Group {

@@ -62,9 +62,13 @@ type Runtime struct {
 	mu      sync.Mutex
 	digests map[string][]string // task id -> what Prepare fetched
 	groups  map[string]*cgroup.Group
+	ends    map[string]*end
 }
 
-var _ executor.Runtime = (*Runtime)(nil)
+var (
+	_ executor.Runtime = (*Runtime)(nil)
+	_ executor.Ender   = (*Runtime)(nil)
+)
 
 // New returns a runtime. It does not call the daemon yet.
 func New(opt Options) (*Runtime, error) {
@@ -80,7 +84,7 @@ func New(opt Options) (*Runtime, error) {
 	if opt.Policy == nil {
 		opt.Policy = policy.Default()
 	}
-	r := &Runtime{opt: opt, c: client.New(opt.Socket), digests: map[string][]string{}, groups: map[string]*cgroup.Group{}}
+	r := &Runtime{opt: opt, c: client.New(opt.Socket), digests: map[string][]string{}, groups: map[string]*cgroup.Group{}, ends: map[string]*end{}}
 	r.news = news{c: r.c, owner: opt.Journal.Name(), log: opt.Logger}
 	return r, nil
 }
@@ -194,6 +198,7 @@ const settleStep = 20 * time.Second
 // command has succeeded and the file names a live process of the task.
 func (r *Runtime) Start(ctx context.Context, taskID string) (executor.Started, error) {
 	var st protocol.Status
+	r.setDoubt(taskID, true)
 	err := r.patiently(ctx, func() (err error) {
 		st, err = r.c.Start(ctx, taskID, settleStep)
 		return err
@@ -218,6 +223,7 @@ func (r *Runtime) Start(ctx context.Context, taskID string) (executor.Started, e
 		r.opt.Logger.Warn("not all that was asked for is to be had", "task", taskID, "note", n)
 	}
 	if st.Failure != "" {
+		r.setDoubt(taskID, !isEnded(&st))
 		return executor.Started{}, errors.New(st.Failure)
 	}
 	r.know(ctx, taskID, st.Pid)
@@ -225,9 +231,14 @@ func (r *Runtime) Start(ctx context.Context, taskID string) (executor.Started, e
 }
 
 // Wait returns when the process and all that it forked have ended. It goes on
-// while the daemon is away.
+// while the daemon is away, until Stop has ended the process without it.
 func (r *Runtime) Wait(ctx context.Context, taskID string) (executor.Exit, error) {
-	st, err := r.follow(ctx, protocol.Status{ID: taskID}, isEnded)
+	limited, done := r.untilEndedAlone(ctx, taskID)
+	defer done()
+	st, err := r.follow(limited, protocol.Status{ID: taskID}, isEnded)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return executor.Exit{At: time.Now(), Message: "the executor ended it, for the process daemon did not answer; so nobody saw its exit code"}, nil
+	}
 	if client.IsCode(err, protocol.CodeNotFound) && r.isOver(taskID) {
 		return executor.Exit{At: time.Now(), Message: "the process daemon has lost what it knew of the process"}, nil
 	}
@@ -267,6 +278,7 @@ func (r *Runtime) Stop(ctx context.Context, taskID string, grace time.Duration) 
 		cancel()
 		switch {
 		case err == nil:
+			r.setDoubt(taskID, false)
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -276,6 +288,7 @@ func (r *Runtime) Stop(ctx context.Context, taskID string, grace time.Duration) 
 			return err
 		}
 		if time.Since(begin) >= grace+ownKillAfter && r.killOurselves(taskID) {
+			r.endedAlone(taskID)
 			return nil
 		}
 		if err := pause(ctx); err != nil {
@@ -286,8 +299,13 @@ func (r *Runtime) Stop(ctx context.Context, taskID string, grace time.Duration) 
 
 // Tail returns the last lines, at most maxBytes bytes, that the process wrote.
 func (r *Runtime) Tail(ctx context.Context, taskID string, maxBytes int) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, tailTime)
+	defer cancel()
 	return r.c.Tail(ctx, taskID, maxBytes)
 }
+
+// tailTime is how long the report of an end may wait for the last lines.
+const tailTime = 5 * time.Second
 
 // Remove deletes what is left of an ended process, and then its record.
 func (r *Runtime) Remove(ctx context.Context, taskID string) error {
@@ -297,6 +315,7 @@ func (r *Runtime) Remove(ctx context.Context, taskID string) error {
 	r.mu.Lock()
 	delete(r.digests, taskID)
 	delete(r.groups, taskID)
+	delete(r.ends, taskID)
 	r.mu.Unlock()
 	return r.opt.Journal.Delete(Kind, taskID)
 }
