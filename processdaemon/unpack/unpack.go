@@ -194,6 +194,9 @@ func (r *Runner) run(ctx context.Context, j *Job, from, to *os.File, said func(l
 	pw.Close()
 	if err != nil {
 		forked(0)
+		if ctx.Err() != nil {
+			return line{}, context.Cause(ctx)
+		}
 		return line{}, &startError{fmt.Errorf("start a process that unpacks: %w", err)}
 	}
 	defer forked(cmd.Process.Pid)()

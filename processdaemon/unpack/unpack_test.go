@@ -213,6 +213,12 @@ func TestKilledOrHangingChildIsAnError(t *testing.T) {
 	if err := (&Runner{Points: "unpack/begin=sleep(1h)"}).Run(ctx, Job{Name: "a.tar", MaxBytes: 1, MaxFiles: 1}, r.blob, r.to, nil); !errors.Is(err, gone) {
 		t.Errorf("%v", err)
 	}
+	// Nor is one that is not wanted any more before its child is there taken for a lack of this machine's.
+	var log bytes.Buffer
+	early := Runner{Log: slog.New(slog.NewTextHandler(&log, nil))}
+	if err := early.Run(ctx, Job{Name: "a.tar", MaxBytes: 1, MaxFiles: 1}, r.blob, r.to, nil); !errors.Is(err, gone) || log.Len() > 0 {
+		t.Errorf("%v; told: %s", err, log.String())
+	}
 	missing := Runner{Program: filepath.Join(r.dir, "nothing"), Log: slog.New(slog.DiscardHandler)}
 	if err := missing.Run(t.Context(), Job{}, r.blob, r.to, nil); err == nil || !strings.Contains(err.Error(), "start a process that unpacks") {
 		t.Errorf("%v", err)
