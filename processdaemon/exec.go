@@ -157,8 +157,8 @@ func (t *task) exec(ctx context.Context, req *protocol.ExecRequest, started func
 	if err != nil {
 		return protocol.ExecResult{}, fail(protocol.CodeInternal, "%v", err)
 	}
-	if ctx.Err() != nil {
-		return protocol.ExecResult{}, fail(protocol.CodeConflict, "the command was killed: the task has ended, or nobody waits for it any more")
+	if t.tookAlong(ctx, cmd.ProcessState) {
+		return protocol.ExecResult{}, fail(protocol.CodeConflict, tookAlong)
 	}
 	if exit := (*exec.ExitError)(nil); waitErr != nil && !errors.As(waitErr, &exit) && !errors.Is(waitErr, exec.ErrWaitDelay) {
 		return protocol.ExecResult{}, fail(protocol.CodeInternal, "wait for the command: %v", waitErr)
@@ -168,6 +168,18 @@ func (t *task) exec(ctx context.Context, req *protocol.ExecRequest, started func
 		res.Code = 128 + int(ws.Signal())
 	}
 	return res, nil
+}
+
+const tookAlong = "the command was killed: the task has ended, or nobody waits for it any more"
+
+// tookAlong tells whether a command has not ended by itself. What kills all of a task
+// reaches the command, too, and its end may be seen before the context's.
+func (t *task) tookAlong(ctx context.Context, ended *os.ProcessState) bool {
+	if ctx.Err() != nil {
+		return true
+	}
+	ws, ok := ended.Sys().(syscall.WaitStatus)
+	return ok && ws.Signaled() && t.status().State != running
 }
 
 // begin starts a command, cloned into the task's control group or moved there;

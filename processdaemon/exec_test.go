@@ -3,6 +3,7 @@ package processdaemon
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"tandem/internal/execstream"
 	"tandem/internal/procid"
 	"tandem/internal/testkit"
 	"tandem/internal/unixhttp"
@@ -152,7 +154,7 @@ func TestExecLeavesNothing(t *testing.T) {
 		return []string{"/bin/sh", "-c", "sleep 599 & echo $! > " + dir + "/" + name + "; echo $$ >> " + dir + "/" + name + "; " + end}
 	}
 	// The time is up.
-	if _, started, err := c.Exec(limited(t, 2*time.Second), "a", protocol.ExecRequest{Argv: script("late", "wait")}); !started || !errors.Is(err, context.DeadlineExceeded) {
+	if _, started, err := c.Exec(limited(t, 3*time.Second), "a", protocol.ExecRequest{Argv: script("late", "wait")}); !started || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("started %v, %v", started, err)
 	}
 	gone(pids("late"))
@@ -180,4 +182,39 @@ func TestExecLeavesNothing(t *testing.T) {
 		t.Error("the command succeeded")
 	}
 	gone(left)
+}
+
+// TestCommandThatItsTaskTakesAlong: the kill of a task reaches the commands beside it a moment before
+// anybody has heard of its end. That is no result of theirs.
+func TestCommandThatItsTaskTakesAlong(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	for _, kind := range []string{"exec", "session"} {
+		s := spec(d, kind, "sleep 600")
+		run(t, d, s)
+		tk, err := d.task(kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Under a context that does not end with the task: as late as can be.
+		argv := []string{"sh", "-c", ": > up; sleep 600; true"}
+		result := make(chan error, 1)
+		go func() {
+			if kind == "exec" {
+				_, err := tk.exec(t.Context(), &protocol.ExecRequest{Argv: argv}, func() {})
+				result <- err
+				return
+			}
+			_, err := tk.session(t.Context(), &protocol.SessionRequest{Argv: argv}, execstream.Terminal{Stdout: io.Discard, Stderr: io.Discard})
+			result <- err
+		}()
+		eventually(t, "the command runs", func() bool { return exists(filepath.Join(s.WorkPath, "up")) })
+		if _, err := d.Stop(kind, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-result; !isCode(err, protocol.CodeConflict) {
+			t.Errorf("%s: %v", kind, err)
+		}
+		awaitState(t, d, kind, ended)
+	}
 }

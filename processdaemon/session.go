@@ -67,8 +67,8 @@ func (t *task) session(ctx context.Context, req *protocol.SessionRequest, term e
 	switch exit := (*exec.ExitError)(nil); {
 	case err != nil:
 		return 0, fail(protocol.CodeInternal, "%v", err)
-	case ctx.Err() != nil:
-		return 0, fail(protocol.CodeConflict, "the command was killed: the task has ended, or nobody waits for it any more")
+	case t.tookAlong(ctx, cmd.ProcessState):
+		return 0, fail(protocol.CodeConflict, tookAlong)
 	case waitErr != nil && !errors.As(waitErr, &exit):
 		return 0, fail(protocol.CodeInternal, "wait for the command: %v", waitErr)
 	}
