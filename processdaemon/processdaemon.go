@@ -88,8 +88,9 @@ type Daemon struct {
 	reaper       *reaper
 	feed         feed
 	deletionTime time.Duration
-	// reloadTimeout and patience are shorter in tests.
+	// reloadTimeout, busyTime and patience are others in tests.
 	reloadTimeout time.Duration
+	busyTime      time.Duration
 	openPid       func(int) (*procid.Process, error)
 	// successors is how many processes one start may name in its pid file.
 	successors int
@@ -138,7 +139,7 @@ func New(opts Options) (*Daemon, error) {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
 	d := &Daemon{opts: opts, log: opts.Log, tasks: map[string]*task{}, deletionTime: deletionTime, clock: time.Now,
-		reloadTimeout: reloadTimeout, patience: readerPatience, successors: successors, openPid: procid.OpenPid}
+		reloadTimeout: reloadTimeout, busyTime: busyTime, patience: readerPatience, successors: successors, openPid: procid.OpenPid}
 	if d.boot, err = procid.BootID(); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -81,24 +82,27 @@ func (t *task) run(line, what, key string) (keeper.Entry, error) {
 	}
 	s.NoNewPrivs, s.Umask, s.Nice, s.Rlimits, s.NetNS = attrs.NoNewPrivs, attrs.Umask, attrs.Nice, attrs.Rlimits, attrs.NetNS
 	s.OOMScoreAdj = spec.OOMScoreAdj
-	e, err := t.d.parent.spawn(t.ctx, &s)
+	e, err := t.spawn(&s)
 	if errors.Is(err, keeper.ErrTooOld) && s.NoNewPrivs && spec.NewPrivileges == "" {
 		// What was asked for by nobody must not keep everything from starting after
 		// an upgrade.
 		t.rec.Notes = append(t.rec.Notes, "new privileges are not denied: "+err.Error())
 		s.NoNewPrivs = false
-		e, err = t.d.parent.spawn(t.ctx, &s)
+		e, err = t.spawn(&s)
 	}
 	if errors.Is(err, syscall.ENOEXEC) {
 		// A script without #!: a shell runs it itself, and so do we.
 		s.Argv, s.Path = append([]string{"/bin/sh", s.Path}, argv[1:]...), "/bin/sh"
-		e, err = t.d.parent.spawn(t.ctx, &s)
+		e, err = t.spawn(&s)
 	}
 	if errors.Is(err, errSpawnLost) {
 		return e, err
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w: the interpreter that its first line or its ELF header names is not on this agent", err)
+	}
+	if errors.Is(err, syscall.ETXTBSY) {
+		err = fmt.Errorf("%w: somebody has the program open for writing; let them finish before it is started", err)
 	}
 	if errors.Is(err, syscall.EACCES) && noExec(s.Path, s.Dir) {
 		err = fmt.Errorf("%w: the file system of %s is mounted with noexec; mount it without, or put the program elsewhere", err, s.Path)
@@ -114,6 +118,24 @@ func (t *task) run(line, what, key string) (keeper.Entry, error) {
 	t.group.Lead(e.ID)
 	return e, nil
 }
+
+// spawn starts a process. A program that the daemon has just put into its place may be open for
+// writing for a moment more, in a child that was forked meanwhile and has not come to its
+// exec, and such a program cannot be run (execve(2), ETXTBSY).
+func (t *task) spawn(s *keeper.Spec) (keeper.Entry, error) {
+	e, err := t.d.parent.spawn(t.ctx, s)
+	for end := time.Now().Add(t.d.busyTime); errors.Is(err, syscall.ETXTBSY) && time.Now().Before(end) && t.ctx.Err() == nil; {
+		time.Sleep(busyPause)
+		e, err = t.d.parent.spawn(t.ctx, s)
+	}
+	return e, err
+}
+
+const (
+	// busyTime is how long a program may stay open for writing; a task answers nobody meanwhile.
+	busyTime  = time.Second
+	busyPause = 5 * time.Millisecond
+)
 
 // noExec tells whether nothing on the file system of a program can be run.
 func noExec(path, dir string) bool {

@@ -109,7 +109,11 @@ func TestStartErrors(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t, "")
 	script := filepath.Join(r.dir, "no-interpreter-line")
-	if err := os.WriteFile(script, []byte("echo hello\n"), 0o755); err != nil {
+	// A child that another test forks meanwhile would have it open for writing until its exec (execve(2), ETXTBSY).
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(script, []byte("echo hello\n"), 0o755)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
