@@ -329,7 +329,7 @@ func TestProgressIsTold(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	d := newDaemon(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	spec := spec(d, "a", "true")
 	spec.URIs = []protocol.URI{{Value: s.URL + "/x"}}

@@ -140,7 +140,7 @@ func keeperFaultAt(t *testing.T, kind, points string) {
 	p.start(points)
 	p.createAndStart(s)
 	var st protocol.Status
-	for end := time.Now().Add(15 * time.Second); st.State != running && st.State != ended; {
+	for end := time.Now().Add(patience); st.State != running && st.State != ended; {
 		if time.Now().After(end) {
 			t.Fatalf("neither running nor ended: %+v", st)
 		}

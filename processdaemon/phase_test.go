@@ -118,7 +118,7 @@ func TestEventsTellOfFetching(t *testing.T) {
 	if _, err := d.Create(s); err != nil {
 		t.Fatal(err)
 	}
-	limit := time.After(15 * time.Second)
+	limit := time.After(patience)
 	for p := protocol.Phase(""); p != protocol.PhaseFetching; {
 		select {
 		case p = <-seen:

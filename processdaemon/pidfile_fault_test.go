@@ -119,7 +119,7 @@ func TestFaultPidFileComesLateOrIsReplaced(t *testing.T) {
 	}
 	for id, script := range cases {
 		s := spec(d, id, "./start.sh")
-		s.PidFile, s.StartGrace = "app.pid", 3*time.Second
+		s.PidFile, s.StartGrace = "app.pid", time.Hour
 		write(t, filepath.Join(s.WorkPath, "start.sh"), "#!/bin/sh\n"+script+"\n", 0o755)
 		run(t, d, s)
 	}
@@ -134,6 +134,11 @@ func TestFaultPidFileComesLateOrIsReplaced(t *testing.T) {
 		}
 		await(t, d, id, func(st protocol.Status) bool { return st.Pid == want && st.State == running })
 		if err := d.Signal(id, int(syscall.SIGUSR1)); err != nil {
+			t.Fatal(err)
+		}
+		// What else runs keeps the end open until the grace is over: the stop ends it.
+		eventually(t, "it ends", func() bool { return syscall.Kill(want, 0) != nil })
+		if _, err := d.Stop(id, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		if st := awaitState(t, d, id, ended); st.Exit == nil || *st.Exit != (protocol.Exit{Known: true, Code: 6}) {
@@ -152,7 +157,7 @@ func TestFaultPidFileProcessEndsEarly(t *testing.T) {
 		grace  time.Duration
 	}{
 		"alone":  {"(sh -c 'echo $$ > app.pid; until [ -e go ]; do sleep 0.01; done; exit 4' &)\nuntil [ -s app.pid ]; do sleep 0.01; done", time.Hour},
-		"others": {"sleep 60 &\n(sh -c 'echo $$ > app.pid; until [ -e go ]; do sleep 0.01; done; exit 4' &)\nuntil [ -s app.pid ]; do sleep 0.01; done", 2 * time.Second},
+		"others": {"sleep 60 &\n(sh -c 'echo $$ > app.pid; until [ -e go ]; do sleep 0.01; done; exit 4' &)\nuntil [ -s app.pid ]; do sleep 0.01; done", 4 * time.Second},
 	} {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
@@ -206,6 +211,9 @@ func TestFaultPidFileProcName(t *testing.T) {
 		interpreter := "/bin/sh"
 		if id == "title" {
 			interpreter = bash
+		}
+		if c.want == "" {
+			s.StartGrace = time.Minute // it runs as soon as it has its name
 		}
 		write(t, filepath.Join(s.WorkPath, "worker.sh"), "#!/bin/sh\nwhile :; do sleep 0.05; done\n", 0o755)
 		write(t, filepath.Join(s.WorkPath, "start.sh"), "#!"+interpreter+"\n"+c.script+"\n", 0o755)

@@ -42,14 +42,10 @@ func TestPidFileDaemon(t *testing.T) {
 	if err := os.Remove(filepath.Join(s.WorkPath, "app.pid")); err != nil {
 		t.Fatal(err)
 	}
-	begin := time.Now()
 	if err := syscall.Kill(st.Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	awaitState(t, d, "a", ended)
-	if took := time.Since(begin); took > time.Second {
-		t.Errorf("the end was noticed after %v", took)
-	}
+	awaitState(t, d, "a", ended) // TestExitIsNoticedAtOnce measures it
 }
 
 func TestPidFileStopCommand(t *testing.T) {
@@ -73,11 +69,12 @@ func TestStopCommandThatFailsOrHangs(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	for id, c := range map[string]struct {
-		stop string
-		most time.Duration
+		stop  string
+		grace time.Duration
 	}{
-		"fails":   {"exit 1", 2 * time.Second},
-		"missing": {"./no-such-stop.sh", 2 * time.Second},
+		// SIGTERM comes long before its time.
+		"fails":   {"exit 1", 10 * time.Minute},
+		"missing": {"./no-such-stop.sh", 10 * time.Minute},
 		"hangs":   {"sleep 60", 4 * time.Second},
 	} {
 		t.Run(id, func(t *testing.T) {
@@ -86,13 +83,11 @@ func TestStopCommandThatFailsOrHangs(t *testing.T) {
 			s.StopCmd = c.stop
 			run(t, d, s)
 			awaitState(t, d, id, running)
-			begin := time.Now()
-			if _, err := d.Stop(id, 2*time.Second); err != nil {
+			if _, err := d.Stop(id, c.grace); err != nil {
 				t.Fatal(err)
 			}
-			st := awaitState(t, d, id, ended)
-			if st.Exit == nil || st.Exit.Signal != int(syscall.SIGTERM) || time.Since(begin) > c.most {
-				t.Errorf("%+v after %v", st.Exit, time.Since(begin))
+			if st := awaitState(t, d, id, ended); st.Exit == nil || st.Exit.Signal != int(syscall.SIGTERM) {
+				t.Errorf("%+v", st.Exit)
 			}
 		})
 	}
@@ -172,8 +167,9 @@ func TestStopDuringStart(t *testing.T) {
 // task's own time or else the daemon's, and its last words are told.
 func TestStartTimeout(t *testing.T) {
 	t.Parallel()
+	const limit = 2 * time.Second // in which it says its last words, on a machine that is busy, too
 	for name, c := range map[string]struct{ daemons, own time.Duration }{
-		"daemon": {100 * time.Millisecond, 0}, "longer": {time.Millisecond, 100 * time.Millisecond}, "shorter": {time.Hour, 100 * time.Millisecond},
+		"daemon": {limit, 0}, "longer": {time.Millisecond, limit}, "shorter": {time.Hour, limit},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -183,10 +179,10 @@ func TestStartTimeout(t *testing.T) {
 			began := time.Now()
 			run(t, d, s)
 			st := awaitState(t, d, "a", ended)
-			if took := time.Since(began); took < 100*time.Millisecond {
+			if took := time.Since(began); took < limit {
 				t.Errorf("it was ended after %v", took)
 			}
-			for _, want := range []string{`startCmd "echo waiting`, "did not end within 100ms (startTimeout)", "its last words: waiting for the disk"} {
+			for _, want := range []string{`startCmd "echo waiting`, "did not end within 2s (startTimeout)", "its last words: waiting for the disk"} {
 				if !strings.Contains(st.Failure, want) {
 					t.Errorf("%q, want %q", st.Failure, want)
 				}

@@ -26,7 +26,7 @@ func TestFaultHundredStops(t *testing.T) {
 	run(t, d, s)
 	awaitState(t, d, "a", running)
 	eventually(t, "it is deaf", func() bool { return exists(filepath.Join(s.WorkPath, "up")) })
-	graces := []time.Duration{time.Hour, time.Minute, 900 * time.Millisecond}
+	graces := []time.Duration{time.Hour, time.Minute, 3 * time.Second}
 	var wg sync.WaitGroup
 	for i := range 100 {
 		wg.Go(func() {
@@ -59,7 +59,7 @@ func TestFaultCreateDeleteRaces(t *testing.T) {
 	d := newDaemon(t)
 	c := serve(t, d)
 	s := spec(d, "a", "exec sleep 60")
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup
 	var mu sync.Mutex

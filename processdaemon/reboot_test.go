@@ -50,22 +50,28 @@ func stranger(t *testing.T, dataDir, task string, pid int) procid.Identity {
 	t.Helper()
 	tasks, _ := Trees(dataDir)
 	own := cgroup.Open(tasks).Group(shortHash(task))
-	pids, err := own.Pids()
-	if err != nil || len(pids) < 2 {
-		t.Fatal(pids, err)
-	}
 	tree := cgroup.Open("tandem/stranger-" + shortHash(dataDir + task)[:12])
 	g := tree.Group("stranger")
 	if _, err := g.Create(cgroup.Limits{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, pid := range pids {
-		if err := g.Add(pid); err != nil {
+	// They fork meanwhile.
+	moved := map[int]bool{}
+	eventually(t, "all have left the task's group", func() bool {
+		pids, err := own.Pids()
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := own.Remove(); err != nil {
-		t.Fatal(err)
+		for _, pid := range pids {
+			if err := g.Add(pid); err != nil {
+				t.Fatal(err)
+			}
+			moved[pid] = true
+		}
+		return len(pids) == 0 && own.Remove() == nil
+	})
+	if len(moved) < 2 {
+		t.Fatal(moved)
 	}
 	t.Cleanup(func() {
 		eventually(t, "the stranger ends", func() bool {

@@ -112,7 +112,7 @@ func TestFaultLauncherWithoutSuccessor(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	s := spec(d, "ends", "")
-	launchedSpec(t, s.WorkPath, &s, 1500*time.Millisecond)
+	launchedSpec(t, s.WorkPath, &s, 4*time.Second)
 	run(t, d, s)
 	goesOn := spec(d, "goes-on", "")
 	launchedSpec(t, goesOn.WorkPath, &goesOn, 500*time.Millisecond)

@@ -188,7 +188,7 @@ func unrulyEnds(t *testing.T, p *proc, cases []unruly) {
 			t.Errorf("%s: processes left: %v", c.id, left)
 		}
 		p.must("delete", func(ctx context.Context) error { return p.c.Delete(ctx, c.id) })
-		if dirs := groupsOf(c.id); len(dirs) > 0 {
+		if dirs := p.groupsOf(c.id); len(dirs) > 0 {
 			t.Errorf("%s: control groups left: %v", c.id, dirs)
 		}
 		for _, dir := range []string{s.WorkPath, s.Sandbox} {
@@ -217,11 +217,12 @@ func zombies(t *testing.T) (out []string) {
 	return out
 }
 
-// groupsOf finds the control groups of a task in every hierarchy.
-func groupsOf(id string) []string {
+// groupsOf finds the control groups of a task in every hierarchy. Tasks of other daemons may have its id.
+func (p *proc) groupsOf(id string) []string {
+	tasks, _ := Trees(filepath.Join(p.dir, "data"))
 	var out []string
-	for _, pattern := range []string{"/sys/fs/cgroup/tandem/*/", "/sys/fs/cgroup/*/tandem/*/"} {
-		dirs, _ := filepath.Glob(pattern + shortHash(id)) // the pattern is good
+	for _, mounts := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+		dirs, _ := filepath.Glob(filepath.Join(mounts, tasks, shortHash(id))) // the pattern is good
 		out = append(out, dirs...)
 	}
 	return out

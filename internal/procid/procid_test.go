@@ -45,7 +45,7 @@ func TestSignalAndWait(t *testing.T) {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	ctx2, cancel2 := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx2, cancel2 := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel2()
 	if err := p.Wait(ctx2); err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func TestCloseEndsWait(t *testing.T) {
 		if err == nil {
 			t.Fatal("no error")
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("wait did not end")
 	}
 }

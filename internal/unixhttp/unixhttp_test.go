@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 func get(path string) (int, string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://tandem/x", nil)
 	if err != nil {

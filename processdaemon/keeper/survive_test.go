@@ -88,7 +88,7 @@ func TestKeeperStaysUntilEveryEndIsOnDisk(t *testing.T) {
 // meanwhile, runs nothing of its own when it goes on.
 func TestStartThatWasForgottenDoesNotRun(t *testing.T) {
 	t.Parallel()
-	r := newRoom(t, "keeper/forked=1*sleep(700ms)")
+	r := newRoom(t, "keeper/forked=1*sleep(3s)")
 	got := make(chan error, 1)
 	s := r.spec("0.1", "echo ran")
 	go func() {
