@@ -36,6 +36,9 @@ type Options struct {
 	// A function that failed is called again for the next task. A runtime that
 	// has a Close method is closed at the end.
 	Runtimes map[api.TaskKind]func() (Runtime, error)
+	// Warm are the kinds whose runtimes are made at once and, if they are Warmable, get ready
+	// for their first task while the executor subscribes.
+	Warm []api.TaskKind
 	// PublishAddress is where bridge ports are published; empty means all addresses.
 	PublishAddress string
 	// Abandoned tells whether something of a dead executor still waits to be
@@ -146,6 +149,7 @@ func (e *Executor) Run(ctx context.Context) error {
 	defer e.finish()
 	e.workers.Add(1)
 	go e.send()
+	e.warm()
 	e.connect()
 	wake := time.NewTimer(0)
 	defer wake.Stop()

@@ -28,7 +28,11 @@ type rig struct {
 	agent   *testAgent
 	runtime *scripted
 	// dress, if set, gives the runtime abilities.
-	dress  func(*scripted) Runtime
+	dress func(*scripted) Runtime
+	// make, if set, is called before a runtime is made.
+	make func() error
+	// warm are the kinds that get ready ahead.
+	warm   []api.TaskKind
 	exec   *Executor
 	cfg    Config
 	cancel context.CancelFunc
@@ -78,6 +82,11 @@ func inBubble(outer *testing.T, setup func(*rig), body func(*rig)) {
 			Dial: func(context.Context) (net.Conn, error) { return listener.dial() },
 		})
 		newRuntime := func() (Runtime, error) {
+			if r.make != nil {
+				if err := r.make(); err != nil {
+					return nil, err
+				}
+			}
 			if r.dress != nil {
 				return r.dress(r.runtime), nil
 			}
@@ -86,6 +95,7 @@ func inBubble(outer *testing.T, setup func(*rig), body func(*rig)) {
 		r.exec = New(Options{
 			Config: r.cfg, Link: link,
 			Runtimes: map[api.TaskKind]func() (Runtime, error){api.TaskContainer: newRuntime, api.TaskProcess: newRuntime},
+			Warm:     r.warm,
 			Log:      slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		})
 		ctx, cancel := context.WithCancel(t.Context())

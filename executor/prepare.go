@@ -19,6 +19,9 @@ import (
 // executor left behind is still being removed.
 const portsPatience = 10 * time.Second
 
+// sandboxTasks is where in the executor's sandbox the tasks have theirs.
+const sandboxTasks = "tasks"
+
 // prepare is the first step of a task; it runs beside the loop.
 func (e *Executor) prepare(ctx context.Context, id string, spec *api.TaskSpec, foreign bool, progress func(string)) (prepared, error) {
 	rt, err := e.runtimeFor(spec.Kind)
@@ -31,7 +34,7 @@ func (e *Executor) prepare(ctx context.Context, id string, spec *api.TaskSpec, f
 			return prepared{runtime: rt}, err
 		}
 	}
-	sandbox := filepath.Join(e.cfg.Sandbox, "tasks", spec.Name)
+	sandbox := filepath.Join(e.cfg.Sandbox, sandboxTasks, spec.Name)
 	if err := os.MkdirAll(sandbox, 0o755); err != nil {
 		return prepared{runtime: rt}, fmt.Errorf("make the task's sandbox: %w", err)
 	}

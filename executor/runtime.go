@@ -68,6 +68,14 @@ type Checkable interface {
 	Exec(ctx context.Context, taskID string, c health.Command) (health.CommandResult, error)
 }
 
+// Warmable is a Runtime that can do ahead what its first task would wait for: connect
+// to its daemon, and ask that what it needs to know.
+type Warmable interface {
+	// Warm has no effect that lasts, and no result: who needs what it did not get asks for it
+	// again, and tells why there is none. The first task may come while it is at work.
+	Warm(ctx context.Context)
+}
+
 // Sandboxer is a Runtime that can hold a network namespace for tasks of either
 // kind, apart from all of them, so that none of them ends it with itself.
 type Sandboxer interface {

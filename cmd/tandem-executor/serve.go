@@ -69,6 +69,7 @@ func serve(ctx context.Context, o *options, cfg executor.Config, log *slog.Logge
 				return process.New(process.Options{Socket: o.processdSocket, Journal: owner, Policy: allowed, Logger: log})
 			},
 		},
+		Warm:           warm(),
 		PublishAddress: o.publishAddress,
 		Abandoned: func() (bool, error) {
 			records, err := j.Abandoned()
@@ -88,6 +89,17 @@ func imageCache(dataDir string) string {
 		return ""
 	}
 	return filepath.Join(dataDir, "images")
+}
+
+// warm are the kinds that get ready for their first task while the executor subscribes:
+// processes, whose start takes a few milliseconds. A container's takes a hundred times as
+// long, and an executor of processes never touches the engine. Where points are armed
+// there is none, as above.
+func warm() []api.TaskKind {
+	if failpoint.Armed() {
+		return nil
+	}
+	return []api.TaskKind{api.TaskProcess}
 }
 
 // shrink gives memory back once the tasks run. One executor stands beside every

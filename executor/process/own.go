@@ -3,7 +3,6 @@ package process
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -128,9 +127,4 @@ func passes(err error) bool {
 // away tells whether an error says that the daemon does not answer.
 func away(err error) bool {
 	return errors.Is(err, client.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
-}
-
-// absolute tells whether the directories of a daemon's answer are some.
-func absolute(info *protocol.Info) bool {
-	return filepath.IsAbs(info.WorkBaseDir) && filepath.IsAbs(info.RunBaseDir)
 }

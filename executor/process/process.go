@@ -17,7 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"tandem/api"
 	"tandem/executor"
 	"tandem/executor/container/policy"
 	"tandem/internal/cgroup"
@@ -58,6 +57,7 @@ type Runtime struct {
 	opt  Options
 	c    *client.Client
 	news news
+	warm warmed
 
 	mu      sync.Mutex
 	digests map[string][]string // task id -> what Prepare fetched
@@ -94,18 +94,6 @@ func (r *Runtime) Close() error {
 	r.news.close()
 	r.c.Close()
 	return nil
-}
-
-// Dirs returns what ${work_base_dir} and ${run_base_dir} stand for on this agent.
-func (r *Runtime) Dirs(ctx context.Context) (api.Dirs, error) {
-	var info protocol.Info
-	err := r.patiently(ctx, func() (err error) {
-		if info, err = r.c.Info(ctx); err == nil && !absolute(&info) {
-			err = fmt.Errorf("%w: what answers names no directories", client.ErrUnavailable)
-		}
-		return err
-	})
-	return api.Dirs{WorkBase: info.WorkBaseDir, RunBase: info.RunBaseDir}, err
 }
 
 // Prepare brings the task's archives and files into the daemon's cache.

@@ -348,3 +348,39 @@ func TestClaimedRecordsAreStillLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestADirectoryMadeAheadIsNoRecord: an owner that has one and no record has left nothing.
+func TestADirectoryMadeAheadIsNoRecord(t *testing.T) {
+	t.Parallel()
+	j := open(t)
+	o, err := j.Own("e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := o.MakeDir(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(o.dir); err != nil {
+		t.Error(err)
+	}
+	releaseLock(o.lock) // as when it is killed
+	if left, err := j.Left("e"); err != nil || len(left) != 0 {
+		t.Errorf("%v %v", left, err)
+	}
+	if o, err = j.Own("e"); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(o.Put("process", "a", nil), o.Delete("process", "a"), o.MakeDir(), o.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{j.records(), j.owners()} {
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+			t.Errorf("%s: %v %v", dir, entries, err)
+		}
+	}
+	if err := o.MakeDir(); !errors.Is(err, errClosed) {
+		t.Errorf("after the end: %v", err)
+	}
+}

@@ -97,6 +97,20 @@ func (o *Owner) makeDir(durable bool) error {
 	return nil
 }
 
+// MakeDir makes the directory of the owner's records, so that the first of them need
+// not wait for it. Close removes it.
+func (o *Owner) MakeDir() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.lock == nil {
+		return errClosed
+	}
+	if err := o.makeDir(false); err != nil {
+		return fmt.Errorf("journal: owner %q: %w", o.name, err)
+	}
+	return nil
+}
+
 // Delete removes a record; one that does not exist is no error. Call it only
 // after the recorded thing is gone. It does not wait for the disk: a record that
 // a power cut brings back makes the reaper look for a thing that is gone.

@@ -11,10 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -34,6 +36,7 @@ var ErrUnavailable = errors.New("the process daemon does not answer")
 type Client struct {
 	socket string
 	http   *http.Client
+	lost   atomic.Uint64
 }
 
 // New returns a client; it does not connect yet.
@@ -41,10 +44,37 @@ func New(socket string) *Client {
 	if socket == "" {
 		socket = DefaultSocket
 	}
-	h := unixhttp.Client(socket)
-	h.Transport = calls.Transport("daemon", h.Transport)
-	return &Client{socket: socket, http: h}
+	c := &Client{socket: socket, http: unixhttp.Client(socket)}
+	if t, ok := c.http.Transport.(*http.Transport); ok {
+		dial := t.DialContext
+		t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dial(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return &counted{conn, &c.lost}, nil
+		}
+	}
+	c.http.Transport = calls.Transport("daemon", c.http.Transport)
+	return c
 }
+
+// counted is a connection whose end is counted.
+type counted struct {
+	net.Conn
+	ended *atomic.Uint64
+}
+
+// Close is called once the other side has closed it, too.
+func (c *counted) Close() error {
+	c.ended.Add(1)
+	return c.Conn.Close()
+}
+
+// Lost counts the connections that have ended. As long as it is what it was before a
+// call, the daemon that answered that call is there: a daemon's connections end with
+// it, and when it is replaced.
+func (c *Client) Lost() uint64 { return c.lost.Load() }
 
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
