@@ -145,15 +145,23 @@ func verdict(t *task) (mesos.TaskState, string, *mesos.TaskStatus_Reason) {
 		}
 		return mesos.TASK_FAILED, withOutput(describeExit(t.exit), t.output), reason
 	case t.killed != nil && t.killed.complete:
-		return mesos.TASK_FINISHED, t.killed.message, nil
+		return mesos.TASK_FINISHED, t.killedMessage(), nil
 	case t.killed != nil:
 		reason := t.killed.reason
 		if reason == nil && t.started.At.IsZero() {
 			reason = killedDuringLaunch()
 		}
-		return mesos.TASK_KILLED, t.killed.message, reason
+		return mesos.TASK_KILLED, t.killedMessage(), reason
 	}
 	return mesos.TASK_FAILED, "ended for an unknown reason", nil
+}
+
+// killedMessage says why a task was ended, and what was not in good order then.
+func (t *task) killedMessage() string {
+	if t.exit != nil && t.exit.StopFailure != "" {
+		return t.killed.message + "; " + t.exit.StopFailure
+	}
+	return t.killed.message
 }
 
 func killedDuringLaunch() *mesos.TaskStatus_Reason {

@@ -149,4 +149,6 @@ type Exit struct {
 	At        time.Time
 	// Message says more where there is more to say.
 	Message string
+	// StopFailure says what went wrong with the command that was to end the task in good order.
+	StopFailure string
 }

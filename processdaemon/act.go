@@ -252,10 +252,22 @@ func (t *task) runStopCommand() {
 			return
 		}
 		t.log.Warn("the stop command cannot be run; SIGTERM follows", "err", err)
-		t.happen(message{ev: evStopCmdFailed})
+		t.happen(message{ev: evStopCmdFailed, failure: fmt.Sprintf("process %q: %v", t.rec.Spec.Name, err)})
 		return
 	}
-	t.watchCommand(t.rec.StopKey, e.ID, evStopCmdOK, evStopCmdFailed, "stopCmd")
+	t.watchCommand(t.rec.StopKey, e.ID, evStopCmdOK, evStopCmdFailed, t.stopCommandName())
+}
+
+func (t *task) stopCommandName() string { return fmt.Sprintf("stopCmd %q", t.rec.Spec.StopCmd) }
+
+// stopTooSlow says that the stop command has not ended the process in its time. Whether it
+// hangs or the process does cannot be told from here.
+func (t *task) stopTooSlow() string {
+	r := t.rec
+	// As noteStop has it: three quarters of the grace.
+	had := time.Duration((r.KillAt - r.TermAt) * 3)
+	return fmt.Sprintf("process %q: %s had not ended it after %v, three quarters of the grace, and SIGTERM was sent%s",
+		r.Spec.Name, t.stopCommandName(), had.Round(time.Millisecond), t.lastWords())
 }
 
 // remove takes away what the task left, and then its record.

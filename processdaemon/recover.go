@@ -228,7 +228,7 @@ func (t *task) takeUpStop() {
 	e, err := t.d.parent.find(t.ctx, key)
 	switch {
 	case err == nil:
-		t.watchCommand(key, e.ID, evStopCmdOK, evStopCmdFailed, "stopCmd")
+		t.watchCommand(key, e.ID, evStopCmdOK, evStopCmdFailed, t.stopCommandName())
 	case errors.Is(err, keeper.ErrUnknown):
 		t.runStopCommand()
 	default:

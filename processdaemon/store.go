@@ -63,6 +63,8 @@ type record struct {
 	Exit       *protocol.Exit `json:"exit,omitempty"`
 	Failure    string         `json:"failure,omitempty"`
 	Notes      []string       `json:"notes,omitempty"`
+	// StopFailure says why the last stop command did not do.
+	StopFailure string `json:"stopFailure,omitempty"`
 	// PidsUnasked says that the limit of processes is the daemon's default: where it cannot
 	// be had, nobody misses it.
 	PidsUnasked bool `json:"pidsUnasked,omitempty"`

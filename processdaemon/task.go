@@ -235,7 +235,7 @@ func (t *task) fire(m message) error {
 		}
 	}
 	if m.again && from != running && (!r.Again || !pollsEmpty[from]) {
-		return fail(protocol.CodeConflict, "task %q is %s: only one that runs is restarted; start it, or create it anew", r.Spec.ID, from)
+		return fail(protocol.CodeConflict, "task %q is %s: only one that runs is restarted; start it when it is ready, delete it and create it anew when it has ended", r.Spec.ID, from)
 	}
 	switch {
 	case c.refuse != "":
@@ -303,6 +303,9 @@ func (t *task) note(from, next protocol.State, m message) bool {
 			return false
 		}
 		exit := m.exit
+		if from == killing {
+			exit.OOMKilled = false // the SIGKILL was ours, whatever became of its children before
+		}
 		r.Exit, r.FinishedAt = &exit, later(r.StartedAt, t.d.now())
 		if from == settling || from == running && r.AliveBy != 0 {
 			r.Failure = fmt.Sprintf("process %q: it ended within startGracePeriod (%v): %s", r.Spec.Name, r.Spec.StartGrace, describeExit(exit))
@@ -310,7 +313,12 @@ func (t *task) note(from, next protocol.State, m message) bool {
 	case evStop, evStopByCommand, evKill:
 		t.keepEarlyEnd()
 		t.noteStop(m, now)
+	case evStopCmdFailed:
+		r.StopFailure = m.failure
 	case evDeadline:
+		if from == stopping {
+			r.StopFailure = t.stopTooSlow()
+		}
 		if from == preparing {
 			r.Failure = fmt.Sprintf("process %q: what its uris name was not fetched and unpacked within %v; look at their server, or raise --prepare-timeout of tandem-processd", r.Spec.Name, t.d.opts.PrepareTimeout)
 		}
@@ -328,7 +336,7 @@ func (t *task) note(from, next protocol.State, m message) bool {
 		// The others bring nothing.
 	}
 	if next == stopping && from != stopping {
-		r.StopKey = t.newKey()
+		r.StopKey, r.StopFailure = t.newKey(), ""
 	}
 	if next == killing {
 		r.KillAgainAt = now + int64(killAgain)
@@ -448,7 +456,7 @@ func (t *task) publish(progress string) {
 	s := protocol.Status{
 		ID: r.Spec.ID, Owner: r.Spec.Owner, Name: r.Spec.Name, Phase: t.phase(), State: r.State, Version: r.Version, Pid: r.Pid,
 		StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, Exit: r.Exit, Failure: r.Failure, Notes: slices.Clone(r.Notes), Progress: progress,
-		Restarts: r.Restarts, Reload: r.Reload, Limits: r.Spec.Limits,
+		StopFailure: r.StopFailure, Restarts: r.Restarts, Reload: r.Reload, Limits: r.Spec.Limits,
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -78,6 +78,19 @@ func failed(s *protocol.Status) error {
 	return nil
 }
 
+// startReady starts a task, unless it has ended already: to the daemon that is a start that
+// was asked for twice, to people one that did not happen.
+func startReady(ctx context.Context, d *client.Client, id string) (protocol.Status, error) {
+	s, err := d.Status(ctx, id)
+	if err == nil && ended(&s) {
+		err = fmt.Errorf("task %q has ended and is not started again; delete it and create it anew", id)
+	}
+	if err != nil {
+		return s, err
+	}
+	return d.Start(ctx, id, 0)
+}
+
 func (a *asker) start() *cobra.Command {
 	c := a.runs(&cobra.Command{
 		Use: "start ID...", Short: "Start tasks that are ready", Args: ids(1, 0),
@@ -88,7 +101,7 @@ does that while it runs; one that has ended is deleted and created anew.` + task
 	}, func(cmd *cobra.Command, d *client.Client, args []string) error {
 		ctx := cmd.Context()
 		var bad []error
-		err := a.each(ctx, d, args, func(id string) (protocol.Status, error) { return d.Start(ctx, id, 0) }, func(s *protocol.Status) bool {
+		err := a.each(ctx, d, args, func(id string) (protocol.Status, error) { return startReady(ctx, d, id) }, func(s *protocol.Status) bool {
 			if cameUp(s) {
 				bad = append(bad, failed(s))
 			}

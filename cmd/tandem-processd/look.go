@@ -72,6 +72,7 @@ and what was asked for and cannot be had on this agent. Its environment and its 
 			row("exit", outcome(&e))
 		}
 		row("failure", s.Failure)
+		row("stop", s.StopFailure)
 		row("progress", s.Progress)
 		if r := s.Reload; r != nil {
 			row("reload", reloadText(r))

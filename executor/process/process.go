@@ -233,7 +233,7 @@ func (r *Runtime) Wait(ctx context.Context, taskID string) (executor.Exit, error
 	if err != nil {
 		return executor.Exit{}, err
 	}
-	out := executor.Exit{At: st.FinishedAt, Message: st.Failure}
+	out := executor.Exit{At: st.FinishedAt, Message: st.Failure, StopFailure: st.StopFailure}
 	if e := st.Exit; e != nil {
 		out.Known, out.Code, out.Signal, out.OOMKilled = e.Known, e.Code, e.Signal, e.OOMKilled
 		if !e.Known && out.Message == "" {

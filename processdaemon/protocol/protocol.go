@@ -373,6 +373,8 @@ type Status struct {
 	Exit *Exit `json:"exit,omitempty"`
 	// Failure says why a task ended that could not be prepared or started.
 	Failure string `json:"failure,omitempty"`
+	// StopFailure says why the last stop command did not do, and SIGTERM was sent after it.
+	StopFailure string `json:"stopFailure,omitempty"`
 	// Progress is what is being done, for people.
 	Progress string `json:"progress,omitempty"`
 	// Restarts counts the restarts that were asked for and done.
