@@ -190,7 +190,7 @@ func (s *slotRecord) live() bool { return s.Group != nil && !s.Group.ended() }
 
 // derive computes the taskgroup's state from those of its tasks.
 func (g *groupRecord) derive(now time.Time) {
-	var n, running, unreachable, lost, failed, killed, finished, starting int
+	var n, running, unreachable, lost, failed, killed, finished, starting, killing int
 	for i := range g.Tasks {
 		n++
 		switch g.Tasks[i].State {
@@ -208,7 +208,9 @@ func (g *groupRecord) derive(now time.Time) {
 			unreachable++
 		case mesos.TASK_STARTING:
 			starting++
-		case mesos.TASK_STAGING, mesos.TASK_KILLING:
+		case mesos.TASK_KILLING:
+			killing++
+		case mesos.TASK_STAGING:
 		}
 	}
 	if unreachable == 0 {
@@ -235,6 +237,9 @@ func (g *groupRecord) derive(now time.Time) {
 		g.State = wire.Killing
 	case unreachable > 0:
 		g.State = wire.Unreachable
+	case failed+killed+lost+killing > 0:
+		// One has ended badly, or is being ended by its executor: the rest follows, whoever asks for it.
+		g.State = wire.Killing
 	case running+finished == n:
 		g.State = wire.Running
 		if g.Running.IsZero() {
