@@ -2,6 +2,7 @@ package processdaemon
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -17,8 +18,8 @@ func (d *Daemon) SetLimits(id string, l protocol.Limits) (protocol.Status, error
 	if err != nil {
 		return protocol.Status{}, err
 	}
-	if l.CPUs < 0 || l.MemMB < 0 || l.CPURequest < 0 || l.CPUs > maxCores || l.CPURequest > maxCores || l.MemMB > maxMemoryMB || l.Pids < protocol.PidsNone {
-		return protocol.Status{}, fail(protocol.CodeInvalid, "limits of %g cores, a request of %g cores, %g MiB and %d processes are no sensible amounts", l.CPUs, l.CPURequest, l.MemMB, l.Pids)
+	if what := nonsense(l); what != "" {
+		return protocol.Status{}, fail(protocol.CodeInvalid, "%s", what)
 	}
 	return t.ask(message{limits: &l})
 }
@@ -28,6 +29,14 @@ const (
 	maxCores    = 1 << 20
 	maxMemoryMB = 1 << 40
 )
+
+// nonsense says what cannot be meant, otherwise nothing.
+func nonsense(l protocol.Limits) string {
+	if l.CPUs < 0 || l.MemMB < 0 || l.CPURequest < 0 || l.CPUs > maxCores || l.CPURequest > maxCores || l.MemMB > maxMemoryMB || l.Pids < protocol.PidsNone {
+		return fmt.Sprintf("limits of %g cores, a request of %g cores, %g MiB and %d processes are no sensible amounts", l.CPUs, l.CPURequest, l.MemMB, l.Pids)
+	}
+	return ""
+}
 
 // setLimits sets them first and records them then: whoever asked and got no answer,
 // because the daemon was killed in between, asks its successor again.

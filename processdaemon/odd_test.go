@@ -215,6 +215,8 @@ func TestRequestsThatMakeNoSense(t *testing.T) {
 		{"PUT", "/v1/tasks/b", "[]", 400, "invalid", "body: field"},
 		{"PUT", "/v1/tasks/b", `{"id":"c"}`, 400, "invalid", "differ"},
 		{"PUT", "/v1/tasks/b", `{"id":"b","limits":{"pids":"many"}}`, 400, "invalid", "limits.pids"},
+		{"PUT", "/v1/tasks/b", `{"id":"b","limits":{"cpus":-1}}`, 400, "invalid", "no sensible amounts"},
+		{"PUT", "/v1/tasks/b", `{"id":"b","startGrace":"5s"}`, 400, "invalid", "startGrace: want a number of nanoseconds"},
 		{"PUT", "/v1/tasks/b", big, 400, "invalid", "more than 64 MiB"},
 		{"PUT", "/v1/tasks/b", wide, 400, "invalid", "at most 8 are taken"},
 		{"PUT", "/v1/tasks/" + longID, `{"id":"` + longID + `","startCmd":"true","sandbox":"/tmp"}`, 400, "invalid", "at most 1024 bytes"},

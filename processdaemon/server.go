@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"reflect"
 	"strconv"
 	"time"
 
@@ -203,7 +204,11 @@ func decode(w http.ResponseWriter, r *http.Request, into any) bool {
 	case err == nil:
 		return true
 	case errors.As(err, &ute):
-		err = fail(protocol.CodeInvalid, "body: field %s: want %s", ute.Field, ute.Type)
+		want := ute.Type.String()
+		if ute.Type == reflect.TypeFor[time.Duration]() {
+			want = "a number of nanoseconds"
+		}
+		err = fail(protocol.CodeInvalid, "body: field %s: want %s", ute.Field, want)
 	case errors.As(err, &large):
 		err = fail(protocol.CodeInvalid, "the body has more than %d MiB", maxBody>>20)
 	case errors.Is(err, os.ErrDeadlineExceeded):

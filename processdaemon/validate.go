@@ -57,6 +57,8 @@ func validate(s *protocol.Spec) error {
 	checkAttrs(s, add)
 	if s.Limits.Pids < protocol.PidsNone {
 		add("limits.pids %d: want a number of processes, 0 for the default, or %d for no limit", s.Limits.Pids, protocol.PidsNone)
+	} else if what := nonsense(s.Limits); what != "" {
+		add("%s", what)
 	}
 	for i, e := range s.Env {
 		if name, _, ok := strings.Cut(e, "="); !ok || name == "" || strings.IndexByte(e, 0) >= 0 {

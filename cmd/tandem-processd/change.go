@@ -133,7 +133,23 @@ SIGTERM, and after the grace SIGKILL. A later stop can only bring the end nearer
 }
 
 func graceFlag(c *cobra.Command, grace *time.Duration) {
-	c.Flags().DurationVar(grace, "grace", 10*time.Second, "time until SIGKILL")
+	*grace = 10 * time.Second
+	c.Flags().Var((*graceValue)(grace), "grace", "time until SIGKILL")
+}
+
+// graceValue is a duration that is not negative: a slip of the finger must not be a SIGKILL at once.
+type graceValue time.Duration
+
+func (g *graceValue) String() string { return time.Duration(*g).String() }
+func (g *graceValue) Type() string   { return "duration" }
+
+func (g *graceValue) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err == nil && d < 0 {
+		err = errors.New("want 0s or more")
+	}
+	*g = graceValue(d)
+	return err
 }
 
 func (a *asker) restart() *cobra.Command {

@@ -130,6 +130,9 @@ func TestAnOperatorNeedsNoOtherTool(t *testing.T) {
 	}
 	o.does("stopped", "stop", "a", "--grace", "5s")
 	o.does("signal", "inspect", "a")
+	if code, out := o.ask("start", "a"); code != exitFailure || !strings.Contains(out, "not started again") {
+		t.Errorf("%d %s", code, out)
+	}
 	o.does("", "delete", "a")
 	o.does("", "delete", "a") // unknown
 	if left, err := c.List(t.Context(), ""); err != nil || len(left) != 0 {
@@ -164,6 +167,7 @@ func TestCommandsTellWhatWentWrong(t *testing.T) {
 		{[]string{"signal", "idle", "HUP"}, exitFailure, "no running process"},
 		{[]string{"reload", "runs"}, exitFailure, "no reloadCmd"},
 		{[]string{"restart", "idle"}, exitFailure, "only one that runs"},
+		{[]string{"stop", "runs", "--grace", "-5s"}, exitUsage, "want 0s or more"},
 		{[]string{"limits", "runs"}, exitUsage, "name a limit"},
 		{[]string{"limits", "runs", "--pids", "0"}, exitUsage, "or -1 for any number"},
 		{[]string{"upload", "runs", "/no/such", "x"}, exitFailure, "no such file"},

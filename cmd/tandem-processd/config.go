@@ -121,8 +121,13 @@ func configCommand(o *options, stdout io.Writer) *cobra.Command {
 		Long: "Checks or prints what the daemon would run with. Both take the daemon's flags."}
 	cmd.AddCommand(&cobra.Command{
 		Use: "check", Short: "Tell what is wrong with flags, environment and file, and exit", Args: noArguments,
-		Long: "Tells all that is wrong with flags, environment and file at once, and exits with 2; with 0 when nothing is.", Example: "  tandem-processd config check --config new.yaml",
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.settle(cmd.Flags()) },
+		Long: "Tells all that is wrong with flags, environment and file at once, and exits with 2; with 0 when nothing is.\nThe accounts that they name must be known on this machine.", Example: "  tandem-processd config check --config new.yaml",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(o.settle(cmd.Flags()), o.accounts()); err != nil {
+				return usageError{err}
+			}
+			return nil
+		},
 	}, &cobra.Command{
 		Use: "print", Short: "Print all values as a configuration file, each with its origin, and exit", Args: noArguments,
 		Long: "Prints all values as a configuration file, each with its origin: flag, variable, file or default.", Example: "  tandem-processd config print > /etc/tandem/processd.yaml",

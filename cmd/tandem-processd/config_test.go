@@ -142,6 +142,9 @@ func TestConfigCommands(t *testing.T) {
 		{[]string{"config", "print", "--config", conf, "--group", "daemon"}, exitOK, "log-level: warn # file"},
 		{[]string{"config", "check", "--config", filepath.Join(dir, "none.yaml")}, exitUsage, "no such file"},
 		{[]string{"config", "check", "--log-level", "loud"}, exitUsage, `--log-level "loud"`},
+		{[]string{"config", "check", "--log-level", "loud", "--group", "no-such-group"}, exitUsage, `--group "no-such-group"`},
+		{[]string{"config", "check", "--default-user", "no-such-user"}, exitUsage, `--default-user "no-such-user"`},
+		{[]string{"config", "check", "--default-user", "0", "--group", "daemon"}, exitOK, ""},
 		{[]string{"--config", filepath.Join(dir, "none.yaml")}, exitUsage, "no such file"},
 	} {
 		cmd := exec.Command(binary, c.args...)

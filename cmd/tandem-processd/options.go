@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/user"
 	"path/filepath"
 	"reflect"
 	"time"
@@ -37,8 +38,9 @@ var variables = map[string]string{
 }
 
 const (
-	flagConfig    = "config"
-	defaultConfig = "/etc/tandem/processd.yaml"
+	flagConfig      = "config"
+	flagDefaultUser = "default-user"
+	defaultConfig   = "/etc/tandem/processd.yaml"
 )
 
 func (o *options) flags(f *pflag.FlagSet) {
@@ -48,7 +50,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.socket, "socket", client.DefaultSocket, "unix socket to serve on, mode 0660 (TANDEM_PROCESSD_SOCKET); with socket activation systemd's is used instead")
 	f.StringVar(&o.workspace, "workspace", "", "directory of work_dir and run_dir, which ${work_base_dir} and ${run_base_dir} name (default <data-dir>/workspace)")
 	f.StringVar(&o.group, "group", "", "group whose members may use the socket, besides root and the daemon's user: who may, can become root (default tandem, where there is that group)")
-	f.StringVar(&o.defaultUser, "default-user", ownDefaultUser(), "account that processes run as which name none")
+	f.StringVar(&o.defaultUser, flagDefaultUser, ownDefaultUser(), "account that processes run as which name none")
 	f.Int64Var(&o.defaultPids, "default-pids-limit", processdaemon.DefaultPids(), "processes and threads that a task may have which says nothing of it; 0 is no limit. The default is 15 % of what the machine can have")
 	f.StringVar(&o.dockerHost, "docker-host", "", "the Docker Engine from which containers of dead executors are removed, as unix:///path (DOCKER_HOST)")
 	f.DurationVar(&o.startTimeout, "start-timeout", 5*time.Minute, "time that a start command with a pid file may take whose task says nothing of it")
@@ -118,6 +120,25 @@ func (o *options) check() error {
 	}
 	if o.workspace == "" {
 		o.workspace = filepath.Join(o.dataDir, "workspace")
+	}
+	return errors.Join(errs...)
+}
+
+// accounts looks whether the user and the group that somebody has named are known here: without
+// the group the daemon cannot start, and without the user no process that names none. A new
+// program that finds this does not take over.
+func (o *options) accounts() error {
+	var errs []error
+	if o.group != "" {
+		if _, err := user.LookupGroup(o.group); err != nil {
+			errs = append(errs, fmt.Errorf("--group %q: %w; create the group or leave it out", o.group, err))
+		}
+	}
+	if o.from[flagDefaultUser] != "" && o.defaultUser != "" {
+		_, err := user.Lookup(o.defaultUser)
+		if _, byID := user.LookupId(o.defaultUser); err != nil && byID != nil {
+			errs = append(errs, fmt.Errorf("--%s %q: %w; create the account or name another", flagDefaultUser, o.defaultUser, err))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -350,5 +351,8 @@ func repeatable(method, path string) bool {
 }
 
 func (c *Client) unavailable(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w at %s: %w; it is for root and the members of its group", ErrUnavailable, c.socket, err)
+	}
 	return fmt.Errorf("%w at %s: %w; is tandem-processd running?", ErrUnavailable, c.socket, err)
 }
