@@ -110,7 +110,7 @@ func (u *unpacker) tar(r *tar.Reader) error {
 		if err != nil {
 			return NotA("tar archive", err)
 		}
-		if h.Typeflag == tar.TypeXGlobalHeader {
+		if h.Typeflag == tar.TypeXGlobalHeader || h.Typeflag == gnuLabel {
 			continue
 		}
 		if err := u.count(); err != nil {
@@ -129,10 +129,17 @@ func (u *unpacker) tar(r *tar.Reader) error {
 	}
 }
 
+// Entries of GNU tar that package tar leaves alone: the label of the archive (--label), and a
+// directory with a list of its names (--incremental). See "Basic Tar Format" in its manual.
+const (
+	gnuLabel   = 'V'
+	gnuDumpDir = 'D'
+)
+
 func (u *unpacker) tarEntry(name string, h *tar.Header, r io.Reader) error {
 	mode := fs.FileMode(h.Mode)
 	switch h.Typeflag {
-	case tar.TypeDir:
+	case tar.TypeDir, gnuDumpDir:
 		return u.dir(name, mode)
 	case tar.TypeReg, tar.TypeRegA, tar.TypeCont, tar.TypeGNUSparse: //nolint:staticcheck // old archives have TypeRegA
 		const setuid, setgid = 0o4000, 0o2000
@@ -161,7 +168,7 @@ func (u *unpacker) zip(r io.ReaderAt, size int64) error {
 		if err := u.count(); err != nil {
 			return err
 		}
-		name, err := clean(e.Name)
+		name, err := clean(zipName(e))
 		if err != nil {
 			return err
 		}
@@ -175,10 +182,32 @@ func (u *unpacker) zip(r io.ReaderAt, size int64) error {
 	return nil
 }
 
+// fromUnix tells whether an entry was made where files have modes: APPNOTE.TXT, 4.4.2.2.
+func fromUnix(e *zip.File) bool {
+	const unix, macOS = 3, 19
+	system := e.CreatorVersion >> 8
+	return system == unix || system == macOS
+}
+
+// zipName is an entry's name with slashes; some programs of Windows write backslashes.
+func zipName(e *zip.File) string {
+	if fromUnix(e) {
+		return e.Name
+	}
+	return strings.ReplaceAll(e.Name, `\`, "/")
+}
+
 func (u *unpacker) zipEntry(name string, e *zip.File) error {
 	mode := e.Mode()
+	isDir := mode.IsDir() || strings.HasSuffix(zipName(e), "/")
+	if !fromUnix(e) {
+		// It says read-only or not, and nothing of users: as unzip has it, with the usual umask.
+		if mode &^= 0o022; isDir {
+			mode |= 0o111
+		}
+	}
 	switch {
-	case mode.IsDir() || strings.HasSuffix(e.Name, "/"):
+	case isDir:
 		return u.dir(name, mode)
 	case mode.IsRegular(), mode&fs.ModeSymlink != 0:
 	default:

@@ -120,9 +120,8 @@ func compressedTar(ctx context.Context, root *os.Root, f io.Reader, k kind, o ar
 		}
 		r = z
 	case tarZstd:
-		const window = 128 << 20
 		// One decoder works in this goroutine, as the confinement wants it.
-		z, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(window))
+		z, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow))
 		if err != nil {
 			return 0, archive.NotA("zstd file", err)
 		}
@@ -134,8 +133,11 @@ func compressedTar(ctx context.Context, root *os.Root, f io.Reader, k kind, o ar
 	if err == nil && k != tarPlain {
 		err = checkEnd(r, o.MaxBytes)
 	}
-	return entries, err
+	return entries, tooWide(err)
 }
+
+// zstdWindow is what zstd itself decompresses without being asked, in bytes.
+const zstdWindow = 128 << 20
 
 // checkEnd reads what is behind the end of the tar archive: only with the end of the
 // compressed file its checksums are compared.
@@ -152,6 +154,14 @@ func checkEnd(r io.Reader, most int64) error {
 		return archive.NotA("compressed file", err)
 	}
 	return nil
+}
+
+// tooWide says what package zstd means by a window that is too large: nothing is damaged.
+func tooWide(err error) error {
+	if errors.Is(err, zstd.ErrWindowSizeExceeded) {
+		return fmt.Errorf("it needs more than %d MiB of memory to decompress; make it with a smaller window, such as zstd --long=27", zstdWindow>>20)
+	}
+	return err
 }
 
 // members reads a gzip file of several members (RFC 1952, 2.2). What is behind them and is
