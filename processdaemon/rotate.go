@@ -248,10 +248,15 @@ func (r *rotator) lookAll() (n int, flood bool) {
 }
 
 func (r *rotator) look(f *outputFile) {
+	r.mu.Lock()
 	if f.skip > 0 {
 		f.skip--
+		r.mu.Unlock()
 		return
 	}
+	// What is written while it is looked at is for another look.
+	ending := f.ending
+	r.mu.Unlock()
 	path := filepath.Join(f.dir, f.name)
 	size := f.size(path)
 	if f.place != nil {
@@ -269,7 +274,10 @@ func (r *rotator) look(f *outputFile) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if f.ending {
+	if _, active := r.active[f]; !active {
+		return // its task was deleted meanwhile
+	}
+	if ending {
 		r.leave(f)
 		return
 	}

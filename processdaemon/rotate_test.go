@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -308,5 +309,41 @@ func TestReaderSettlesAKilledCut(t *testing.T) {
 		if want := older + head + rest; got.String() != want || at != 100+int64(len(want)) {
 			t.Errorf("the cut was done: %v; %q up to %d", done, got.String(), at)
 		}
+	}
+}
+
+// TestLastLookComesAfterTheEnd: a task that ends while its output is looked at has it
+// looked at once more, for what it wrote meanwhile.
+func TestLastLookComesAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const limit = 8 << 10
+	path := filepath.Join(dir, "stdout")
+	more := strings.Repeat("x", 10*limit)
+	write(t, path, more, 0o644)
+	r := newRotator(limit, 2, logTo(t))
+	defer r.in.Close()
+	r.add(dir)
+	f := r.byPath[path]
+	r.cutting.RLock()
+	var looking sync.WaitGroup
+	looking.Go(func() { r.look(f) })
+	eventually(t, "it waits to cut", func() bool {
+		free := r.cutting.TryRLock()
+		if free {
+			r.cutting.RUnlock()
+		}
+		return !free
+	})
+	r.last(dir)
+	r.cutting.RUnlock()
+	looking.Wait()
+	write(t, path, more, 0o644)
+	r.lookAll()
+	if size := sizeOf(path); size > limit {
+		t.Errorf("%d bytes stay", size)
+	}
+	if n, _ := r.lookAll(); n != 0 {
+		t.Errorf("%d files are looked at although their task has ended", n)
 	}
 }
