@@ -261,6 +261,10 @@ func (t *Tree) Groups() ([]string, error) {
 	return out, nil
 }
 
+// Gone tells whether an error of this package, or of cloning a process into a group, means that
+// somebody has removed the group meanwhile.
+func Gone(err error) bool { return gone(err) }
+
 // gone tells whether an error means that the group is not there. One that is being removed
 // still has its name for a moment, in which the kernel answers ENODEV to whoever opens, reads
 // or writes one of its files or makes a group in it.

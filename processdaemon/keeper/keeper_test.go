@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tandem/internal/cgroup"
 	"tandem/internal/procid"
 )
 
@@ -273,4 +274,44 @@ func TestRetire(t *testing.T) {
 		t.Errorf("dial: %v", err)
 	}
 	r.c = nil
+}
+
+// TestStartWhileItsPredecessorLeavesItsGroup: a keeper that ends listens no more, and removes its
+// group a moment later, in which the next one may be starting already.
+func TestStartWhileItsPredecessorLeavesItsGroup(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, "")
+	if r.tree.Mode() == cgroup.ModeSession {
+		t.Skip("no control groups here: ", r.tree)
+	}
+	r.kill()
+	for range 3 {
+		stop := make(chan struct{})
+		var leaving sync.WaitGroup
+		leaving.Go(func() {
+			for end := time.Now().Add(time.Second); time.Now().Before(end); {
+				select {
+				case <-stop:
+					return
+				default:
+					_ = os.Remove(groupDir(t, r)) // it refuses as soon as the next one is in it
+				}
+			}
+		})
+		r.start("")
+		close(stop)
+		leaving.Wait()
+		r.kill()
+	}
+}
+
+// groupDir is where the keeper's group is, or would be.
+func groupDir(t *testing.T, r *room) string {
+	t.Helper()
+	_, path, found := strings.Cut(r.tree.String(), " at ")
+	path, _, ok := strings.Cut(path, ", ")
+	if !found || !ok {
+		t.Fatal(r.tree)
+	}
+	return filepath.Join(path, "keeper")
 }

@@ -54,6 +54,25 @@ func Start(ctx context.Context, l Launch) (pid int, wait func(), err error) {
 		return 0, nil, err
 	}
 	defer log.Close()
+	for end := time.Now().Add(leaveTime); ; time.Sleep(leavePause) {
+		pid, wait, err = l.start(ctx, log)
+		if !errors.Is(err, errGroupGone) || time.Now().After(end) {
+			return pid, wait, err
+		}
+	}
+}
+
+// A keeper that ends removes its group, which is that of the next one, too: it listens no more by
+// then, so the next one may be starting.
+var errGroupGone = errors.New("another keeper has removed the control group")
+
+const (
+	leaveTime  = 5 * time.Second
+	leavePause = 2 * time.Millisecond
+)
+
+// start is one try of Start.
+func (l *Launch) start(ctx context.Context, log *os.File) (pid int, wait func(), err error) {
 	group := l.Group()
 	if _, err := group.Create(cgroup.Limits{}); err != nil {
 		return 0, nil, err
@@ -75,6 +94,9 @@ func Start(ctx context.Context, l Launch) (pid int, wait func(), err error) {
 	cmd.Env = failpoint.Environ(l.Points)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	dir, err := group.OpenForClone()
+	if cgroup.Gone(err) {
+		return 0, nil, fmt.Errorf("start keeper: %w: %w", errGroupGone, err)
+	}
 	if err != nil {
 		return 0, nil, err
 	}
@@ -85,11 +107,17 @@ func Start(ctx context.Context, l Launch) (pid int, wait func(), err error) {
 		join = group.AddCloned
 	}
 	if err := cmd.Start(); err != nil {
+		// The kernel says the same of a program that is not there.
+		if _, programErr := os.Stat(program); programErr == nil && cgroup.Gone(err) {
+			err = fmt.Errorf("%w: %w", errGroupGone, err)
+		}
 		return 0, nil, fmt.Errorf("start keeper: %w", err)
 	}
 	w.Close()
 	if err = join(cmd.Process.Pid); err == nil {
 		err = awaitReady(ctx, r)
+	} else if cgroup.Gone(err) {
+		err = fmt.Errorf("%w: %w", errGroupGone, err)
 	}
 	if err != nil {
 		_ = cmd.Process.Kill() // it may have ended
