@@ -141,6 +141,10 @@ func (t *task) exec(ctx context.Context, req *protocol.ExecRequest, started func
 	// What the command leaves in the background may keep its output open.
 	cmd.WaitDelay = 100 * time.Millisecond
 	p, err := t.begin(cmd)
+	if p == nil && t.status().State != running {
+		// Its group has gone with it.
+		return protocol.ExecResult{}, fail(protocol.CodeConflict, tookAlong)
+	}
 	if p == nil {
 		return protocol.ExecResult{Code: 126, Output: req.Argv[0] + ": " + err.Error()}, nil
 	}

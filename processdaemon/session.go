@@ -48,6 +48,9 @@ func (t *task) session(ctx context.Context, req *protocol.SessionRequest, term e
 	defer ends.close()
 	p, err := t.begin(cmd)
 	ends.started()
+	if p == nil && t.status().State != running {
+		return 0, fail(protocol.CodeConflict, tookAlong)
+	}
 	if p == nil {
 		_, err = io.WriteString(either(req.TTY, term.Stdout, term.Stderr), req.Argv[0]+": "+err.Error()+lineEnd(req.TTY))
 		return 126, err
