@@ -21,7 +21,7 @@ const (
 	awakeTime = 3 * time.Second
 	// suspectTime is how long an owner whose file was closed may still hold its lock: the
 	// kernel needs microseconds, if the dying process is given the processor.
-	suspectTime  = 200 * time.Millisecond
+	suspectTime  = time.Second
 	suspectPause = time.Millisecond
 	// failPauses is by how much the pause after cleaning that failed may grow.
 	failPauses = 10

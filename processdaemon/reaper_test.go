@@ -102,6 +102,7 @@ func TestFaultDeadOwnerIsReaped(t *testing.T) {
 	if err := owner.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = owner.Process.Kill(); _ = owner.Wait() })
 	buf := make([]byte, 100)
 	n, _ := out.Read(buf)
 	if string(buf[:n]) != "ready\n" {
