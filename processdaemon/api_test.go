@@ -303,7 +303,7 @@ func TestStatsAndVersion(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, func(o *Options) { o.Version = "1.2.3" })
 	c := serve(t, d)
-	s := spec(d, "a", "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; : > done; sleep 60 & wait")
+	s := spec(d, "a", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; : > done; sleep 60 & wait")
 	s.Limits.MemMB = 100
 	run(t, d, s)
 	eventually(t, "it has worked", func() bool { return exists(filepath.Join(s.WorkPath, "done")) })

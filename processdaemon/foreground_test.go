@@ -51,13 +51,12 @@ func TestStopAndDelete(t *testing.T) {
 	if _, err := d.Start("a"); err != nil {
 		t.Error(err)
 	}
-	begin := time.Now()
-	if _, err := d.Stop("a", 10*time.Second); err != nil {
+	if _, err := d.Stop("a", 10*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	st = awaitState(t, d, "a", ended)
-	if st.Exit == nil || st.Exit.Signal != int(syscall.SIGTERM) || time.Since(begin) > 5*time.Second {
-		t.Errorf("%+v %+v after %v", st, st.Exit, time.Since(begin))
+	if st.Exit == nil || st.Exit.Signal != int(syscall.SIGTERM) {
+		t.Errorf("%+v %+v", st, st.Exit)
 	}
 	if st, err := d.Start("a"); err != nil || st.State != ended {
 		t.Errorf("a repeated start after the end: %+v %v", st, err)

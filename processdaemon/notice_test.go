@@ -12,8 +12,7 @@ import (
 // TestExitIsNoticedAtOnce: the end of a process is told by its pidfd and not found by
 // looking; the usual time is a millisecond or two, with the record of it. On a busy machine it is more, as it is
 // for a parent that does nothing but wait.
-func TestExitIsNoticedAtOnce(t *testing.T) {
-	t.Parallel()
+func TestExitIsNoticedAtOnce(t *testing.T) { //nolint:paralleltest // what others do would be measured, too
 	d := newDaemon(t)
 	const n = 15
 	var took, floor []time.Duration

@@ -5,9 +5,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -15,15 +17,26 @@ import (
 	"tandem/processdaemon/protocol"
 )
 
-// freePort returns a TCP port of 127.0.0.1 that nobody listens on.
+// lastPort is the last one that freePort looked at.
+var lastPort atomic.Int32
+
+// freePort returns a TCP port of 127.0.0.1 that nobody listens on. It is none of those that the kernel
+// gives to who asks for any (ip_local_port_range): another test would be given it before the server
+// has it.
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const first, most = 20_000, 4_000
+	lastPort.CompareAndSwap(0, int32(first+os.Getpid()%most))
+	for range most {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lastPort.Add(1)))
+		if err != nil {
+			continue
+		}
+		defer l.Close()
+		return l.Addr().(*net.TCPAddr).Port
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal("no port is free")
+	return 0
 }
 
 // server looks for a server of the distribution, which is often in sbin.
@@ -109,7 +122,7 @@ func TestRealRedis(t *testing.T) {
 	})
 	s.URIs = []protocol.URI{{Value: "file://" + archive, OutputDir: s.WorkPath}}
 	s.WorkPath += "/redis"
-	s.PidFile, s.StopCmd, s.StartGrace = s.WorkPath+"/redis.pid", "./stop.sh", time.Second
+	s.PidFile, s.StopCmd, s.StartGrace = s.WorkPath+"/redis.pid", "./stop.sh", time.Minute
 	s.Env = []string{"pid_file=" + s.PidFile, fmt.Sprintf("PORT0=%d", port)}
 	run(t, d, s)
 	awaitState(t, d, "redis", running)
@@ -122,13 +135,12 @@ func TestRealRedis(t *testing.T) {
 	if _, err := c.Read(buf); err != nil || string(buf) != "+PONG\r\n" {
 		t.Errorf("%q %v", buf, err)
 	}
-	begin := time.Now()
-	if _, err := d.Stop("redis", 20*time.Second); err != nil {
+	if _, err := d.Stop("redis", 10*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	st := awaitState(t, d, "redis", ended)
-	if st.Exit == nil || st.Exit.Signal != 0 || time.Since(begin) > 5*time.Second {
-		t.Errorf("%+v after %v", st.Exit, time.Since(begin))
+	if st.Exit == nil || st.Exit.Signal != 0 {
+		t.Errorf("%+v", st.Exit)
 	}
 }
 
@@ -139,7 +151,7 @@ func TestRealNginx(t *testing.T) {
 	nginx, port := server(t, "nginx"), freePort(t)
 	d := newDaemon(t)
 	s := spec(d, "nginx", "mkdir -p tmp logs && ./config.sh first && $nginx -p . -c $PWD/nginx.conf")
-	s.User, s.ProcName, s.PidFile, s.StartGrace = "nobody", "nginx", s.WorkPath+"/nginx.pid", 2*time.Second
+	s.User, s.ProcName, s.PidFile, s.StartGrace = "nobody", "nginx", s.WorkPath+"/nginx.pid", time.Minute
 	s.LogPath = s.WorkPath + "/logs"
 	s.Env = []string{"nginx=" + nginx, fmt.Sprintf("PORT0=%d", port)}
 	s.ReloadCmd = "./config.sh second && $nginx -p . -c $PWD/nginx.conf -s reload"
@@ -224,7 +236,7 @@ func TestRealMemcached(t *testing.T) {
 	memcached, port := server(t, "memcached"), freePort(t)
 	d := newDaemon(t)
 	s := spec(d, "memcached", "")
-	s.User, s.ProcName, s.PidFile, s.StartGrace = "nobody", "memcached", s.WorkPath+"/mc.pid", 2*time.Second
+	s.User, s.ProcName, s.PidFile, s.StartGrace = "nobody", "memcached", s.WorkPath+"/mc.pid", time.Minute
 	s.StartCmd = fmt.Sprintf("%s -d -l 127.0.0.1 -p %d -P %s", memcached, port, s.PidFile)
 	run(t, d, s)
 	awaitState(t, d, "memcached", running)

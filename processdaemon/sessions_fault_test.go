@@ -17,7 +17,7 @@ func TestFaultWithoutGroups(t *testing.T) {
 	}
 	unmountGroups(t, true)
 	d := newDaemon(t)
-	s := spec(d, "a", "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; sleep 60 & wait")
+	s := spec(d, "a", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 60 & wait")
 	s.Limits.MemMB = 64
 	run(t, d, s)
 	if st := awaitState(t, d, "a", running); len(st.Notes) == 0 {

@@ -253,7 +253,8 @@ func TestUsage(t *testing.T) {
 		if _, err := g.Create(Limits{MemoryBytes: 64 << 20}); err != nil {
 			t.Fatal(err)
 		}
-		cmd := start(t, g, "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; read x")
+		// Memory is counted that it takes from here on.
+		cmd := start(t, g, "x=$(seq 1 50000); while :; do :; done")
 		eventually(t, string(mode)+": it is counted", func() bool {
 			u, err := g.Usage()
 			return err == nil && u.Processes == 1 && u.CPU > 0 && u.MemoryBytes > 0
