@@ -279,6 +279,7 @@ func (t *task) remove() error {
 	if err := failpoint.Inject("processdaemon/removing"); err != nil {
 		return fail(protocol.CodeInternal, "%v", err)
 	}
+	t.keepLogs()
 	var errs []error
 	for _, f := range t.rec.Files {
 		errs = append(errs, t.removeFile(f))

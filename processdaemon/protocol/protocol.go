@@ -33,6 +33,10 @@ import "time"
 // byte that follows, counted from the first that was ever written.
 const PlaceHeader = "Tandem-Place"
 
+// KeptLogs is the directory of a task's sandbox in which the daemon leaves the ends of the
+// files that its logPath named, when the task is deleted.
+const KeptLogs = ".tandem-log"
+
 // Version of the API.
 const Version = "v1"
 
