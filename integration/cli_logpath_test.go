@@ -59,6 +59,21 @@ func TestCLIReadsTheFilesOfALogPath(t *testing.T) {
 	untilEnded(t, ended)
 	same(t, out.all(), counted(0, rounds*each-1)+"bye\n")
 	eventually(t, 20*time.Second, "the end", func() bool { return strings.Contains(s.ok("get", "tasks", "-n", "test"), "FINISHED") })
-	refused(t, logs("--task", "talk", "--stream", "log"), 6, `process "talk" has ended (FINISHED)`)
+	// What it wrote is kept, as far as the pieces were, and what was there before is not.
+	kept := logs("--task", "talk", "--stream", "log").out
+	if whole := "\n" + counted(0, rounds*each-1) + "bye\n"; len(kept) < 1<<20 || !strings.HasSuffix(whole, "\n"+kept) {
+		t.Errorf("%d bytes are kept: %.40q", len(kept), kept)
+	}
+	if out := logs("--task", "talk", "--stream", "log/own.log", "--tail", "2", "-f").out; out != counted(rounds*each-1, rounds*each-1)+"bye\n" {
+		t.Errorf("the last lines: %q", out)
+	}
+	if out := logs("--list").out; !strings.Contains(out, "log/own.log  ") || strings.Contains(out, "old.log") {
+		t.Errorf("the list of what is kept:\n%s", out)
+	}
+	refused(t, logs("--task", "talk", "--stream", "log/old.log"), 4, "no file old.log of its logPath is kept; there are log/own.log")
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	same(t, logs("--task", "talk", "--stream", "log").out, kept)
 	s.ok("delete", "process", "talk", "-n", "test", "--wait")
 }

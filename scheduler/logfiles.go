@@ -3,10 +3,7 @@ package scheduler
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 	"path"
 	"slices"
@@ -54,29 +51,10 @@ func (s *logSource) locate(ctx context.Context) error {
 
 // list is one look; cutting tells that it is no good.
 func (s *logSource) list(ctx context.Context) (cutting bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, logAnswer)
-	defer cancel()
 	present := logFile{path: s.path}
-	q := url.Values{"path": {path.Dir(s.path)}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.agent+"/files/browse?"+q.Encode(), http.NoBody)
+	entries, err := s.browse(ctx, path.Dir(s.path))
 	if err != nil {
-		return false, fmt.Errorf("agent address %q: %w", s.agent, err)
-	}
-	resp, err := clientOr(s.http).Do(req)
-	if err != nil {
-		return false, unreachableAgent(s.agent, err)
-	}
-	defer resp.Body.Close()
-	var entries []struct {
-		Path string `json:"path"`
-		Size int64  `json:"size"`
-	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 16*logChunk))
-	if err == nil && resp.StatusCode == http.StatusOK {
-		err = json.Unmarshal(body, &entries)
-	}
-	if err != nil {
-		return false, fmt.Errorf("agent %s: /files/browse: %w", s.agent, err)
+		return false, err
 	}
 	var files []logFile
 	for _, e := range entries {

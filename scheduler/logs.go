@@ -46,21 +46,28 @@ func (s *Scheduler) getLogs(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
+	if err := s.showLog(w, r, src, int(tail), follow); err != nil {
+		writeError(w, err)
+	}
+}
+
+// showLog copies an output from an agent. An error comes before anything is written.
+func (s *Scheduler) showLog(w http.ResponseWriter, r *http.Request, src *logSource, tail int, follow bool) (err error) {
 	offset := int64(0)
 	if tail >= 0 {
-		offset, err = src.tailOffset(r.Context(), int(tail))
+		offset, err = src.tailOffset(r.Context(), tail)
 	}
 	var first []byte
 	if err == nil {
 		first, offset, err = src.readAt(r.Context(), offset, logChunk)
 	}
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	s.copyLog(r.Context(), w, src, offset, first, follow)
+	return nil
 }
 
 func (s *Scheduler) copyLog(ctx context.Context, w http.ResponseWriter, src *logSource, offset int64, piece []byte, follow bool) {

@@ -16,7 +16,7 @@ import (
 // A process may write files of its own beside its output (logPath). They are not in
 // the task's sandbox, so the agent's files API does not reach them, and no longer than
 // the process runs is somebody there to read them with the right care: its
-// executor, through the process daemon.
+// executor, through the process daemon. What is left after that is in keptlogs.go.
 
 // streamLog is the stream that those files are; streamLog/NAME is one of them.
 const streamLog = "log"
@@ -31,9 +31,12 @@ func ownLog(stream string) (file string, ok bool) {
 
 // getLogFiles lists the files that the logPath of a process names.
 func (s *Scheduler) getLogFiles(r *http.Request) (any, error) {
-	g, task, err := s.loggedTask(r)
+	g, task, kept, err := s.loggedTask(r)
 	if err != nil {
 		return nil, err
+	}
+	if kept != nil {
+		return kept.list(r.Context())
 	}
 	result, _, err := s.say(r.Context(), "", g, &api.Message{Type: api.MessageLogs, Task: task, Logs: &api.LogRequest{List: true}})
 	if err != nil {
@@ -45,9 +48,16 @@ func (s *Scheduler) getLogFiles(r *http.Request) (any, error) {
 // getOwnLog copies one of the files. The executor has looked for it before it opens
 // the session, so what is wrong with it is told as an error.
 func (s *Scheduler) getOwnLog(w http.ResponseWriter, r *http.Request, req *api.LogRequest) error {
-	g, task, err := s.loggedTask(r)
+	g, task, kept, err := s.loggedTask(r)
 	if err != nil {
 		return err
+	}
+	if kept != nil {
+		src, err := kept.open(r.Context(), req.File)
+		if err != nil {
+			return err
+		}
+		return s.showLog(w, r, src, req.Tail, req.Follow)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
 	defer cancel()
@@ -81,8 +91,9 @@ func (f *flushing) Write(p []byte) (int, error) {
 	return n, errors.Join(err, f.c.Flush())
 }
 
-// loggedTask returns the ids of the running process that a request names.
-func (s *Scheduler) loggedTask(r *http.Request) (group, task string, err error) {
+// loggedTask returns the ids of the process that a request names, and what is kept of its
+// files when it has ended.
+func (s *Scheduler) loggedTask(r *http.Request) (group, task string, kept *keptLogs, err error) {
 	err = s.loop.call(r.Context(), func() error {
 		g, t, err := s.loop.findTask(r.PathValue("id"), r.PathValue("task"))
 		switch {
@@ -91,12 +102,15 @@ func (s *Scheduler) loggedTask(r *http.Request) (group, task string, err error) 
 		case t.Kind != api.TaskProcess:
 			return conflict("task %q is a %s, which has no logPath: what it wrote is in its streams stdout and stderr", t.Name, t.Kind)
 		case terminal(t.State):
-			return conflict("process %q has ended (%s), and files of a logPath are read through a process that runs; its streams stdout and stderr can still be read, the files are on agent %s", t.Name, stateName(t.State), g.Hostname)
+			kept = &keptLogs{src: logSource{http: s.http, agent: s.agentURL(g.AgentURL), taskID: t.ID}, name: t.Name, host: g.Hostname}
+			if t.Report != nil && t.Report.Sandbox != "" {
+				kept.dir = t.Report.Sandbox + "/" + keptLogsDir
+			}
 		}
 		group, task = g.ID, t.ID
 		return nil
 	})
-	return group, task, err
+	return group, task, kept, err
 }
 
 // findTask returns a task by the id of its taskgroup, and its own id, its name, or

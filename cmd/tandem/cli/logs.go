@@ -32,9 +32,10 @@ or of all taskgroups of a workload. When there are several tasks, each line begi
 name of its taskgroup and task. Output can be read as long as the agent keeps the sandbox.
 
 A process may write files of its own, which its logPath names. --stream log shows the one that
-was written to last, --stream log/NAME that of a name, and --list the names. They are read while
-the process runs, by the way that exec takes, so the agent's operator allows or forbids them with
-the same key (exec in /etc/tandem/executor.yaml).`,
+was written to last, --stream log/NAME that of a name, and --list the names. While the process
+runs they are read by the way that exec takes, so the agent's operator allows or forbids that with
+the same key (exec in /etc/tandem/executor.yaml). Of those that it wrote to, the ends stay in the
+sandbox when it has ended: 4 MiB of each, 16 MiB of all.`,
 		Example: `  tandem logs web-0
   tandem logs web-0 --task nginx --stderr --tail 20
   tandem logs application/web -n test --follow
@@ -90,6 +91,15 @@ the same key (exec in /etc/tandem/executor.yaml).`,
 type logSource struct {
 	group wire.Taskgroup
 	task  wire.Task
+}
+
+// names are those by which the scheduler is asked for the task. One that waits to be started
+// again shows what it wrote before.
+func (s *logSource) names() (group, task string) {
+	if s.group.ID == "" {
+		return "-", s.task.ID
+	}
+	return s.group.ID, s.task.Name
 }
 
 // logSources finds the tasks that an argument means: a taskgroup by name or id,
@@ -190,11 +200,7 @@ func pickTasks(groups []wire.Taskgroup, task string) ([]logSource, error) {
 func (a *app) logs(ctx context.Context, b backend, sources []logSource, o logOptions) error {
 	var mu sync.Mutex
 	write := func(src logSource) error {
-		// One that waits to be started again shows what it wrote before.
-		group, task := src.group.ID, src.task.Name
-		if group == "" {
-			group, task = "-", src.task.ID
-		}
+		group, task := src.names()
 		r, err := b.Logs(ctx, group, task, o)
 		if err != nil {
 			return fmt.Errorf("logs of %s, task %s: %w", src.group.Name, src.task.Name, err)

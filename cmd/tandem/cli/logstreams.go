@@ -50,10 +50,13 @@ func streamsOf(ctx context.Context, b backend, src logSource) ([]streamEntry, er
 		return streamEntry{Namespace: src.group.Namespace, Taskgroup: src.group.Name, Task: src.task.Name, Stream: stream}
 	}
 	out := []streamEntry{entry(streamOut), entry(streamErr)}
-	if src.task.Kind != api.TaskProcess || src.group.ID == "" || src.group.State != wire.Running {
+	group, task := src.names()
+	// What a process that has ended wrote is kept.
+	over := slices.Contains([]string{"FINISHED", "FAILED", "KILLED"}, src.task.State)
+	if src.task.Kind != api.TaskProcess || !over && (src.group.ID == "" || src.group.State != wire.Running) {
 		return out, nil
 	}
-	files, err := b.LogFiles(ctx, src.group.ID, src.task.Name)
+	files, err := b.LogFiles(ctx, group, task)
 	for _, f := range files {
 		e := entry(streamLog + "/" + f.Name)
 		e.Size, e.Modified = &f.Size, &f.Modified

@@ -239,6 +239,17 @@ func TestLogsOfLogPath(t *testing.T) {
 	} {
 		expect(t, with(t, b, "", append([]string{"logs", "web-0"}, args...)...), exit.Usage, nil, []string{want})
 	}
+	// What one that has ended wrote is kept, also while there is no taskgroup; one that does not run yet has nothing.
+	b.groups[0].State, b.groups[0].ID, b.groups[0].Tasks[0].State = wire.Failed, "", "FAILED"
+	expect(t, with(t, b, "", "logs", "web-0", "--list"), exit.OK, []string{"log/own.log"}, nil)
+	if !b.did("logfiles " + b.groups[0].Tasks[0].ID) {
+		t.Errorf("%v", b.calls)
+	}
+	b.groups[0].Tasks[0].State = "STAGING"
+	if r := with(t, b, "", "logs", "web-0", "--list"); strings.Contains(r.out, "own.log") {
+		t.Error(r.out)
+	}
+	b.groups[0].Tasks[0].State = "FAILED"
 	b.err = errors.New("it does not answer")
 	expect(t, with(t, b, "", "logs", "web-0", "--list"), exit.Failure, nil, []string{"it does not answer"})
 }
