@@ -6,6 +6,7 @@ package enginetest
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -172,6 +173,16 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *Proxy) forward(w http.ResponseWriter, r *http.Request) {
+	// The server closes the body of a call once its answer begins, and a transport that is still about to see the body's
+	// end then gives the connection up, with the answer on it. An engine that answers at once, as it does when it starts
+	// a command, is quicker now and then. What is in memory is never read too late.
+	if r.ContentLength > 0 {
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(b))
+	}
 	f := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "docker" },
 		Transport:     p.transport,
