@@ -98,8 +98,8 @@ func TestFaultE5ContainerRemovedBehindOurBack(t *testing.T) {
 	}
 	begin := time.Now()
 	c.waitState(g, "victim", mesos.TASK_FAILED)
-	// A few hundredths of a second in rest.
-	if d := time.Since(begin); d > time.Second {
+	// A few hundredths of a second in rest; an end that the kernel did not tell is noticed after half a minute.
+	if d := time.Since(begin); d > 5*time.Second {
 		t.Errorf("known after %v", d)
 	} else {
 		t.Logf("known after %v", d)

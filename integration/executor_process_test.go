@@ -240,7 +240,8 @@ func TestE3KillDuringAFetchEndsAtOnce(t *testing.T) {
 	began := time.Now()
 	c.kill(g, "a")
 	c.waitState(g, "a", mesos.TASK_KILLED)
-	if took := time.Since(began); took > 2*time.Second {
+	// A fetch that does not end when it is told to is left after five seconds.
+	if took := time.Since(began); took > 4*time.Second {
 		t.Errorf("took %s", took)
 	}
 	c.waitExecutorGone(g)

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -48,6 +49,11 @@ func TestMain(m *testing.M) {
 }
 
 func runTests(m *testing.M) (code int, err error) {
+	// What is started by nohup(1) ignores the signal of a lost terminal, and so does all that it starts. Tests send it,
+	// and programs that a test has not ended end with their terminal.
+	if signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	dir, err := os.MkdirTemp("", "tandem-integration-")
 	if err != nil {
 		return 0, err

@@ -36,7 +36,7 @@ func served(t *testing.T, h *harness) (*client.Client, string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = h.l.run(ctx) }()
-	server := &http.Server{Handler: s.handler(), ReadHeaderTimeout: time.Second}
+	server := &http.Server{Handler: s.handler(), ReadHeaderTimeout: time.Minute}
 	go func() { _ = server.Serve(s.api) }()
 	t.Cleanup(func() { server.Close(); cancel(); <-done })
 	c, err := client.New(s.api.Addr().String())

@@ -50,7 +50,7 @@ func startStack(t *testing.T, agents int, masterFlags func(*master.Flags)) *stac
 				masterFlags(f)
 			}
 		},
-		AgentFlags: func(f *mesosagent.Flags) { f.ExecutorReregistrationTimeout = time.Second },
+		AgentFlags: func(f *mesosagent.Flags) { f.ExecutorReregistrationTimeout = 3 * time.Second },
 	}
 	var err error
 	if s.cluster, err = localmesos.Start(t.Context(), o); err != nil {
@@ -299,7 +299,7 @@ func TestEndToEndAgentKilledAndBack(t *testing.T) {
 func TestEndToEndAgentLostForGood(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, 2, func(f *master.Flags) {
-		f.AgentPingTimeout, f.MaxAgentPingTimeouts, f.AgentReregisterTimeout = 200*time.Millisecond, 2, time.Second
+		f.AgentPingTimeout, f.MaxAgentPingTimeouts, f.AgentReregisterTimeout = 300*time.Millisecond, 5, time.Second
 	})
 	s.apply(web(2, `"constraint":{"intersectionItem":[{"unionData":[{"name":"hostname","operate":"MAXPER","type":3,"text":{"value":"2"}}]}]},`, ""))
 	s.settled("create", 2)

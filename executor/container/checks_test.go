@@ -99,7 +99,7 @@ func TestE11CommandThatTakesTooLongIsKilled(t *testing.T) {
 	f := newFixture(t)
 	task := f.task("sleep 600")
 	f.launch(task)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 	defer cancel()
 	r, err := f.Exec(ctx, task.ID, health.Command{Argv: []string{"/bin/sh", "-c", "echo begun; sleep 4711; true"}})
 	if !errors.Is(err, context.DeadlineExceeded) || !r.Started || r.Output != "begun\n" {
@@ -125,8 +125,16 @@ func TestCommandWithAMuteEngineIsUnclear(t *testing.T) {
 	task := f.task("sleep 600")
 	f.launch(task)
 	for _, call := range []string{"POST .*/containers/.*/exec", "POST .*/exec/.*/start"} {
+		p.Seen("")
 		p.Arm(call, enginetest.Silence, 1)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		// The call that is to hang is under way when the time is up.
+		go func() {
+			for ctx.Err() == nil && len(p.Seen(call)) == 0 {
+				time.Sleep(10 * time.Millisecond)
+			}
+			cancel()
+		}()
 		if r, err := f.Exec(ctx, task.ID, health.Command{Argv: []string{"echo"}}); err == nil || r.Started {
 			t.Errorf("%s: %+v, %v", call, r, err)
 		}

@@ -280,7 +280,7 @@ func TestE17NothingIsLeftRunningInTheExecutor(t *testing.T) {
 func TestE15StopsRunSideBySide(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	const n, grace = 3, 2 * time.Second
+	const n, grace = 5, 2 * time.Second
 	tasks := make([]*executor.Task, n)
 	for i := range tasks {
 		tasks[i] = f.task(`trap '' TERM; echo up; while :; do sleep 0.05; done`)

@@ -122,7 +122,8 @@ func TestSilentEngineBlocksNobody(t *testing.T) {
 	if err := f.AllowSession(true); err != nil {
 		t.Error(err)
 	}
-	if d := time.Since(begin); d > time.Second {
+	// A call that asks the engine waits for it three times as long.
+	if d := time.Since(begin); d > 5*time.Second {
 		t.Errorf("took %v", d)
 	}
 	if err := f.Stop(f.ctx(), runs.ID, 0); err != nil {

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"tandem/api"
@@ -243,21 +244,23 @@ func TestFaultDaemonKilledWithoutTheContent(t *testing.T) {
 // TestPatienceBeginsWhenTheDaemonGoes: not when a fetch began that took longer.
 func TestPatienceBeginsWhenTheDaemonGoes(t *testing.T) {
 	t.Parallel()
-	r := &Runtime{opt: Options{Patience: 200 * time.Millisecond}}
-	calls := 0
-	err := r.patiently(t.Context(), func() error {
-		if calls++; calls == 1 {
-			time.Sleep(1100 * time.Millisecond) // what a fetch takes
-			return client.ErrUnavailable
+	synctest.Test(t, func(t *testing.T) {
+		r := &Runtime{opt: Options{Patience: 200 * time.Millisecond}}
+		calls := 0
+		err := r.patiently(t.Context(), func() error {
+			if calls++; calls == 1 {
+				time.Sleep(1100 * time.Millisecond) // what a fetch takes
+				return client.ErrUnavailable
+			}
+			return nil
+		})
+		if err != nil || calls != 2 {
+			t.Errorf("%v after %d calls", err, calls)
 		}
-		return nil
+		if err := r.patiently(t.Context(), func() error { return client.ErrUnavailable }); !errors.Is(err, client.ErrUnavailable) {
+			t.Errorf("%v", err)
+		}
 	})
-	if err != nil || calls != 2 {
-		t.Errorf("%v after %d calls", err, calls)
-	}
-	if err := r.patiently(t.Context(), func() error { return client.ErrUnavailable }); !errors.Is(err, client.ErrUnavailable) {
-		t.Errorf("%v", err)
-	}
 }
 
 // TestProgressOfACreation: what the daemon does for a task reaches whoever waits for it.

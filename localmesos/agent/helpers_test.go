@@ -198,7 +198,7 @@ func testFlags(t *testing.T, m *fakeMaster) Flags {
 	f.Resources = "cpus:4;mem:4096;disk:10240;ports:[31000-32000]"
 	f.Attributes = "zone:a;slots:4;window:[1-5,8-9]"
 	f.ExecutorShutdownGracePeriod = 2 * time.Second
-	f.ExecutorReregistrationTimeout = 500 * time.Millisecond
+	f.ExecutorReregistrationTimeout = 2 * time.Second // an agent that recovers always waits that long
 	f.CgroupsRoot = testCgroup
 	f.CommandExecutor = []string{os.Args[0]}
 	f.Logger = slog.New(slog.NewTextHandler(&testLog{t: t}, &slog.HandlerOptions{Level: slog.LevelDebug}))

@@ -114,7 +114,7 @@ func TestWhatHappenedWhileTheAgentWasAway(t *testing.T) {
 		message string
 	}{
 		"t-quit": {mesos.TASK_FAILED, "Executor terminated"},
-		"t-hang": {mesos.TASK_LOST, "Executor did not reregister within 500ms"},
+		"t-hang": {mesos.TASK_LOST, "Executor did not reregister within 2secs"},
 		"t-away": {mesos.TASK_FINISHED, ""},
 	}
 	for task, w := range want {

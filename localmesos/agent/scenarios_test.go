@@ -101,7 +101,7 @@ func TestRecoverExecutorThatDoesNotComeBack(t *testing.T) {
 		t.Errorf("status %d", e.Status)
 	}
 	u := m.update("t1", mesos.TASK_LOST)
-	if u.Status.GetReason() != mesos.REASON_EXECUTOR_REREGISTRATION_TIMEOUT || u.Status.GetMessage() != "Executor did not reregister within 500ms" {
+	if u.Status.GetReason() != mesos.REASON_EXECUTOR_REREGISTRATION_TIMEOUT || u.Status.GetMessage() != "Executor did not reregister within 2secs" {
 		t.Errorf("%s %q", u.Status.GetReason(), u.Status.GetMessage())
 	}
 	if id.Alive() {
@@ -195,7 +195,6 @@ func TestCommandThatEndsWhileTheAgentRecovers(t *testing.T) {
 	m := newMaster(t)
 	f := testFlags(t, m)
 	f.ExecutorEnvironment = map[string]string{"AGENT_TEST_EXECUTOR": "command"}
-	f.ExecutorReregistrationTimeout = 2 * time.Second
 	a := startAgent(t, f)
 	waitRegistered(t, a)
 	command := "while ! test -e go; do sleep 0.02; done"

@@ -144,7 +144,7 @@ func TestAgentDisconnects(t *testing.T) {
 
 func TestAgentUnreachable(t *testing.T) {
 	t.Parallel()
-	m := startMaster(t, func(f *Flags) { f.AgentPingTimeout, f.MaxAgentPingTimeouts = 50*time.Millisecond, 3 })
+	m := startMaster(t, func(f *Flags) { f.AgentPingTimeout, f.MaxAgentPingTimeouts = 100*time.Millisecond, 10 })
 	a := startAgent(t, m, nil)
 	// Pings that are answered keep it.
 	stop := a.answerPings(t)
@@ -157,7 +157,7 @@ func TestAgentUnreachable(t *testing.T) {
 		r := a.want(t, link.EventRun).Run
 		runs[r.Framework.ID.Value] = r
 	}
-	f.none(t, "an update", 200*time.Millisecond, ofType(scheduler.Event_UPDATE))
+	f.none(t, "an update", 1200*time.Millisecond, ofType(scheduler.Event_UPDATE))
 	stop()
 	a.vanish()
 	if got := describe(f.update(t, "t")); got != "TASK_LOST SOURCE_MASTER +executor +unreachable REASON_AGENT_REMOVED health check timed out" {

@@ -107,7 +107,7 @@ func TestRunsWithoutAMaster(t *testing.T) {
 
 	transport := &http.Transport{DisableKeepAlives: true}
 	get := func(path string) (int, string) {
-		resp, err := (&http.Client{Transport: transport, Timeout: 2 * time.Second}).Get("http://" + address + path)
+		resp, err := (&http.Client{Transport: transport, Timeout: 20 * time.Second}).Get("http://" + address + path)
 		if err != nil {
 			return 0, err.Error()
 		}
@@ -115,7 +115,7 @@ func TestRunsWithoutAMaster(t *testing.T) {
 		body, _ := io.ReadAll(resp.Body)
 		return resp.StatusCode, string(body)
 	}
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for {
 		code, text := get("/healthz")
 		if code == http.StatusOK {
@@ -146,7 +146,7 @@ func TestRunsWithoutAMaster(t *testing.T) {
 		if err != nil {
 			t.Errorf("end: %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("it does not end")
 	}
 	l, err := net.Listen("tcp", address)

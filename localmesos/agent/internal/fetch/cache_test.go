@@ -207,7 +207,7 @@ func TestCacheKeepsUsersApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	asNobody := func(uri string) error {
-		return Run(t.Context(), Job{Dir: dir, User: u, StallTimeout: time.Second, Log: io.Discard, Cache: c, URIs: []URI{{Value: uri, Cache: true}}})
+		return Run(t.Context(), Job{Dir: dir, User: u, StallTimeout: time.Minute, Log: io.Discard, Cache: c, URIs: []URI{{Value: uri, Cache: true}}})
 	}
 	if err := asNobody(secret); err == nil {
 		t.Error("the cache gave away what another user may not read")

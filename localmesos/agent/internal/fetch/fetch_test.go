@@ -23,8 +23,14 @@ import (
 
 func run(t *testing.T, dir string, uris ...URI) error {
 	t.Helper()
+	return runStalling(t, time.Minute, dir, uris...)
+}
+
+// runStalling gives a download up that makes no progress for so long.
+func runStalling(t *testing.T, stall time.Duration, dir string, uris ...URI) error {
+	t.Helper()
 	var log bytes.Buffer
-	err := Run(t.Context(), Job{Dir: dir, URIs: uris, StallTimeout: 200 * time.Millisecond, Log: &log})
+	err := Run(t.Context(), Job{Dir: dir, URIs: uris, StallTimeout: stall, Log: &log})
 	t.Log(log.String())
 	return err
 }
@@ -234,7 +240,11 @@ func TestDownload(t *testing.T) {
 	check(t, dir+"/f", "text", 0)
 	check(t, dir+"/x", string(archive), 0o644)
 	for path, want := range map[string]string{"/missing": "404 Not Found", "/stall": "no progress for 200ms", "/short": "EOF"} {
-		if err := run(t, t.TempDir(), URI{Value: server.URL + path}); err == nil || !strings.Contains(err.Error(), want) {
+		stall := time.Minute
+		if path == "/stall" {
+			stall = 200 * time.Millisecond
+		}
+		if err := runStalling(t, stall, t.TempDir(), URI{Value: server.URL + path}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, not %q", path, err, want)
 		}
 	}
@@ -271,7 +281,7 @@ func TestRightsOfTheUser(t *testing.T) {
 	write(t, top+"/secret", "secret", 0o600)
 	write(t, top+"/open.tar", string(archivetest.Tar(t, archivetest.Entry{Name: "d/f", Body: "x"})), 0o644)
 	fetch := func(name string) error {
-		return Run(t.Context(), Job{Dir: dir, User: u, StallTimeout: time.Second, Log: io.Discard, URIs: []URI{{Value: top + "/" + name, Extract: true}}})
+		return Run(t.Context(), Job{Dir: dir, User: u, StallTimeout: time.Minute, Log: io.Discard, URIs: []URI{{Value: top + "/" + name, Extract: true}}})
 	}
 	if err := fetch("secret"); err == nil || !strings.Contains(err.Error(), "permission denied") {
 		t.Errorf("the user's rights do not count: %v", err)
