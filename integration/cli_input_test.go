@@ -61,7 +61,7 @@ func nothingLeft(t *testing.T, dir string) {
 	o := leftover.Options{Marks: []string{dir}, MarkedOnly: true}
 	before := leftover.Take(t.Context(), o)
 	t.Cleanup(func() {
-		for _, thing := range leftover.Wait(context.Background(), before, o, 10*time.Second) {
+		for _, thing := range leftover.Wait(context.Background(), before, o, 10*time.Second*patience) {
 			t.Errorf("left behind: %s", thing)
 		}
 	})

@@ -168,8 +168,11 @@ func (f *faultStack) replaced(what string, before facts, reason string, workload
 	now := after.String()
 	for _, text := range ports {
 		for _, p := range hostPorts(text) {
-			if !strings.Contains(now, " "+p+" ") && !portFree(atoi(p)) {
-				f.t.Errorf("%s: port %s is still taken", what, p)
+			if strings.Contains(now, " "+p+" ") {
+				continue
+			}
+			if err := portTaken(atoi(p)); err != nil {
+				f.t.Errorf("%s: port %s is still taken: %v", what, p, err)
 			}
 		}
 	}
@@ -209,7 +212,7 @@ func atoi(s string) (n int) {
 func (f *faultStack) told(what, workload, reason string) {
 	f.t.Helper()
 	var texts []string
-	deadline := time.Now().Add(25 * time.Second)
+	deadline := time.Now().Add(25 * time.Second * patience)
 	for {
 		events, err := f.api.Events(f.t.Context(), ref(workload))
 		if err != nil {
@@ -250,7 +253,7 @@ func (f *faultStack) remove() {
 func (f *faultStack) gone() {
 	f.t.Helper()
 	var left []string
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(20 * time.Second * patience)
 	for {
 		left = left[:0]
 		groups, err := f.api.Taskgroups(f.t.Context(), "")

@@ -41,7 +41,7 @@ func (f *faultStack) anyGroup(states ...string) bool {
 
 func (f *faultStack) await(m moment) {
 	f.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(20 * time.Second * patience)
 	for !m.reached(f) {
 		if time.Now().After(deadline) {
 			f.t.Fatalf("the moment %q did not come", m.name)
@@ -166,7 +166,7 @@ func TestFaultDaemonKilledAtEveryStep(t *testing.T) {
 		f.restart(stack.Daemon)
 		f.apply()
 		deleted, hit := false, false
-		deadline := time.Now().Add(20 * time.Second)
+		deadline := time.Now().Add(20 * time.Second * patience)
 		for !hit {
 			select {
 			case <-f.s.Ended(stack.Daemon):

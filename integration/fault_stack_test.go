@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -91,7 +90,7 @@ func (f *faultStack) close() {
 		f.evidence()
 	}
 	f.s.Close()
-	left := leftover.Wait(context.Background(), f.before, f.look, 10*time.Second)
+	left := leftover.Wait(context.Background(), f.before, f.look, 10*time.Second*patience)
 	if f.t.Failed() {
 		f.sweep()
 		return
@@ -229,7 +228,7 @@ func (f *faultStack) launch() facts {
 
 // taskgroups asks the scheduler; nil while it is away.
 func (f *faultStack) taskgroups() []sched.Taskgroup {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	groups, err := f.api.Taskgroups(ctx, "fault")
 	if err != nil {
@@ -283,7 +282,7 @@ func (f *faultStack) waitRunning(what string, n int, gone []string) facts {
 	f.t.Helper()
 	var found facts
 	var err error
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(20 * time.Second * patience)
 	for {
 		f.noOverlap(what)
 		if found, err = f.check(n, gone); err == nil {
@@ -470,7 +469,7 @@ func (f *faultStack) containers() []container.Summary {
 
 // get asks the server at a port of this machine.
 func get(port int) (string, error) {
-	c := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	c := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := c.Get(fmt.Sprintf("http://127.0.0.1:%d/", port))
 	if err != nil {
 		return "", err
@@ -478,14 +477,4 @@ func get(port int) (string, error) {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
 	return strings.TrimSpace(string(text)), err
-}
-
-// portFree tells whether nobody listens on a port of any address.
-func portFree(port int) bool {
-	l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
-	if err != nil {
-		return false
-	}
-	l.Close()
-	return true
 }
