@@ -125,7 +125,7 @@ func (t *task) findMain() (*procid.Process, error) {
 		return nil, err
 	}
 	p, err := procid.OpenPid(pid)
-	if err == nil && !p.Identity().Alive() {
+	if err == nil && p.Identity().Gone() {
 		p.Close()
 		err = procid.ErrGone
 	}

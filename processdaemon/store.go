@@ -183,7 +183,7 @@ func (s *store) load() (recs []*record, complete bool) {
 		}
 		path := filepath.Join(s.tasks(), e.Name())
 		r, err := readPatiently(path, limit)
-		if scarce(err) {
+		if procid.Scarce(err) {
 			// It is none the worse for that, and what it names must not be killed.
 			s.trouble("a record cannot be read until the daemon is restarted, and its task is not looked after", err)
 			complete = false
@@ -201,11 +201,6 @@ func (s *store) load() (recs []*record, complete bool) {
 	return recs, complete
 }
 
-// scarce tells whether something failed for want of files or memory, which passes.
-func scarce(err error) bool {
-	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM)
-}
-
 // scarceTime is how long a start waits for files and memory.
 const scarceTime = 3 * time.Second
 
@@ -213,7 +208,7 @@ const scarceTime = 3 * time.Second
 func readPatiently(path string, limit time.Time) (*record, error) {
 	for {
 		r, err := readRecord(path)
-		if !scarce(err) || time.Now().After(limit) {
+		if !procid.Scarce(err) || time.Now().After(limit) {
 			return r, err
 		}
 		time.Sleep(pollMost)

@@ -71,7 +71,7 @@ func removeUnfinished(ctx context.Context, c *engine.Client, rec journal.Record)
 	defer proc.Close()
 	dir, err := openInside(proc, u.Dir, u.File)
 	if err != nil {
-		if !proc.Identity().Alive() {
+		if proc.Identity().Gone() {
 			return nil
 		}
 		return err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -75,10 +74,21 @@ func (p *Process) members(known map[Identity]bool) ([]Identity, error) {
 	var out []Identity
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() || !p.leads(pid) {
+		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		if id, err := Of(pid); err == nil && id.StartTime >= p.id.StartTime && !known[id] {
+		led, err := p.leads(pid)
+		if err != nil {
+			return nil, err
+		}
+		if !led {
+			continue
+		}
+		id, err := Of(pid)
+		if Scarce(err) {
+			return nil, err
+		}
+		if err == nil && id.StartTime >= p.id.StartTime && !known[id] {
 			out = append(out, id)
 		}
 	}
@@ -95,8 +105,8 @@ func (p *Process) signalMember(id Identity, sig syscall.Signal) error {
 		return err
 	}
 	defer m.Close()
-	if !p.leads(id.Pid) {
-		return nil
+	if led, err := p.leads(id.Pid); err != nil || !led {
+		return err
 	}
 	if err := m.Signal(sig); err != nil && !errors.Is(err, ErrGone) {
 		return err
@@ -104,14 +114,12 @@ func (p *Process) signalMember(id Identity, sig syscall.Signal) error {
 	return nil
 }
 
-// leads tells whether a living process is in the group (proc_pid_stat(5)).
-func (p *Process) leads(pid int) bool {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return false
+// leads tells whether a living process is in the group. One that may not be looked at is not;
+// for want of files or memory nothing is known.
+func (p *Process) leads(pid int) (bool, error) {
+	st, err := readStat(pid)
+	if Scarce(err) {
+		return false, err
 	}
-	s := string(b)
-	f := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
-	const stateField, groupField = 0, 2
-	return len(f) > groupField && f[stateField] != "Z" && f[stateField] != "X" && f[groupField] == strconv.Itoa(p.id.Pid)
+	return err == nil && !st.dead() && st.group == p.id.Pid, nil
 }

@@ -6,15 +6,12 @@
 package procid
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,16 +34,22 @@ func (id Identity) IsZero() bool { return id.Pid == 0 }
 // String renders pid@start for logs.
 func (id Identity) String() string { return fmt.Sprintf("%d@%d", id.Pid, id.StartTime) }
 
-var bootID = sync.OnceValues(func() (string, error) {
+// bootID is known once it was read: a want of files or memory passes.
+var bootID atomic.Pointer[string]
+
+// BootID returns the id of this boot.
+func BootID() (string, error) {
+	if known := bootID.Load(); known != nil {
+		return *known, nil
+	}
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return "", fmt.Errorf("read the boot id: %w", err)
 	}
-	return strings.TrimSpace(string(b)), nil
-})
-
-// BootID returns the id of this boot.
-func BootID() (string, error) { return bootID() }
+	id := strings.TrimSpace(string(b))
+	bootID.Store(&id)
+	return id, nil
+}
 
 // Of returns the identity of the process that has this pid now, or ErrGone.
 func Of(pid int) (Identity, error) {
@@ -61,67 +64,41 @@ func Of(pid int) (Identity, error) {
 	return Identity{BootID: boot, Pid: pid, StartTime: st.start}, nil
 }
 
-// Alive tells whether the process exists and is not a zombie. One whose main thread has
-// ended while others run is alive, though the kernel shows it as a zombie.
+// Alive tells whether the process is known to exist and not to be a zombie. One whose main
+// thread has ended while others run is alive, though the kernel shows it as a zombie.
 func (id Identity) Alive() bool {
+	gone, err := id.ended()
+	return err == nil && !gone
+}
+
+// Gone tells whether the process is known to have ended, a zombie included. When it cannot be
+// looked at, for want of files or memory, it is neither Alive nor Gone.
+func (id Identity) Gone() bool {
+	gone, err := id.ended()
+	return err == nil && gone
+}
+
+func (id Identity) ended() (bool, error) {
 	now, err := BootID()
-	if err != nil || id.Pid <= 0 || now != id.BootID {
-		return false
+	if err != nil {
+		return false, err
+	}
+	if id.Pid <= 0 || now != id.BootID {
+		return true, nil
 	}
 	st, err := readStat(id.Pid)
-	return err == nil && st.start == id.StartTime && !st.dead()
-}
-
-type stat struct {
-	state   byte
-	threads int
-	start   uint64
-}
-
-func (s *stat) dead() bool { return (s.state == 'Z' || s.state == 'X') && s.threads <= 1 }
-
-func readStat(pid int) (stat, error) {
-	if pid <= 0 {
-		return stat{}, fmt.Errorf("pid %d: %w", pid, ErrGone)
+	if errors.Is(err, ErrGone) {
+		return true, nil
 	}
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-		return stat{}, fmt.Errorf("pid %d: %w", pid, ErrGone)
-	}
-	if err != nil {
-		return stat{}, fmt.Errorf("pid %d: %w", pid, err)
-	}
-	return parseStat(string(b))
-}
-
-// parseStat skips the command name by its last parenthesis, because the name
-// may itself hold blanks and parentheses.
-func parseStat(s string) (stat, error) {
-	i := strings.LastIndexByte(s, ')')
-	if i < 0 {
-		return stat{}, fmt.Errorf("stat %q: no command name", s)
-	}
-	f := strings.Fields(s[i+1:])
-	const stateField, threadsField, startField = 0, 20 - 3, 22 - 3
-	if len(f) <= startField || len(f[stateField]) != 1 {
-		return stat{}, fmt.Errorf("stat %q: too few fields", s)
-	}
-	start, err := strconv.ParseUint(f[startField], 10, 64)
-	if err != nil {
-		return stat{}, fmt.Errorf("stat %q: start time: %w", s, err)
-	}
-	threads, err := strconv.Atoi(f[threadsField])
-	if err != nil {
-		return stat{}, fmt.Errorf("stat %q: number of threads: %w", s, err)
-	}
-	return stat{state: f[stateField][0], threads: threads, start: start}, nil
+	return st.start != id.StartTime || st.dead(), err
 }
 
 // Process is a checked handle on one process. It stays valid, and stays
 // harmless, after the process has ended and its pid has been given away.
 type Process struct {
-	id Identity
-	f  *os.File
+	id     Identity
+	f      *os.File
+	closed atomic.Bool
 }
 
 // Open returns a handle on exactly this process, or ErrGone. A zombie can
@@ -138,7 +115,7 @@ func Open(id Identity) (*Process, error) {
 		return nil, fmt.Errorf("pid %d: %w", id.Pid, ErrGone)
 	}
 	fd, err := unix.PidfdOpen(id.Pid, unix.PIDFD_NONBLOCK)
-	if errors.Is(err, unix.ESRCH) {
+	if errors.Is(err, unix.ESRCH) || (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT)) && isThread(id.Pid) {
 		return nil, fmt.Errorf("pid %d: %w", id.Pid, ErrGone)
 	}
 	if err != nil {
@@ -170,7 +147,22 @@ func OpenPid(pid int) (*Process, error) {
 func (p *Process) Identity() Identity { return p.id }
 
 // Close releases the handle; a Wait under way returns os.ErrClosed.
-func (p *Process) Close() error { return p.f.Close() }
+func (p *Process) Close() error {
+	p.closed.Store(true)
+	return p.f.Close()
+}
+
+// unusable is why the handle does not work. What package os says of a closed file by way of
+// its number is an error that nobody can tell from others.
+func (p *Process) unusable(err error) error {
+	if err != nil && p.closed.Load() {
+		err = os.ErrClosed
+	}
+	if err != nil {
+		return fmt.Errorf("pid %d: %w", p.id.Pid, err)
+	}
+	return nil
+}
 
 // Signal sends sig, or returns ErrGone.
 func (p *Process) Signal(sig syscall.Signal) error {
@@ -184,40 +176,6 @@ func (p *Process) Signal(sig syscall.Signal) error {
 		}
 		return nil
 	})
-}
-
-// Wait returns nil once the process has ended (a zombie has), or the context's
-// error. It needs no thread: the runtime's poller watches the pidfd. One Wait
-// at a time.
-func (p *Process) Wait(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := p.f.SetReadDeadline(time.Time{}); err != nil {
-		return fmt.Errorf("wait for pid %d: %w", p.id.Pid, err)
-	}
-	stop := context.AfterFunc(ctx, func() { _ = p.f.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	raw, err := p.f.SyscallConn()
-	if err != nil {
-		return fmt.Errorf("wait for pid %d: %w", p.id.Pid, err)
-	}
-	var pollErr error
-	err = raw.Read(func(fd uintptr) bool {
-		var ended bool
-		ended, pollErr = readable(int(fd))
-		return ended || pollErr != nil
-	})
-	switch {
-	case pollErr != nil:
-		return fmt.Errorf("wait for pid %d: %w", p.id.Pid, pollErr)
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return ctx.Err()
-	default:
-		return fmt.Errorf("wait for pid %d: %w", p.id.Pid, err)
-	}
 }
 
 // Status is how a child of the caller ended.
@@ -257,22 +215,11 @@ func (p *Process) Reap() (Status, error) {
 func (p *Process) control(f func(fd int) error) error {
 	raw, err := p.f.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("pid %d: %w", p.id.Pid, err)
+		return p.unusable(err)
 	}
 	var inner error
 	if err := raw.Control(func(fd uintptr) { inner = f(int(fd)) }); err != nil {
-		return fmt.Errorf("pid %d: %w", p.id.Pid, err)
+		return p.unusable(err)
 	}
 	return inner
-}
-
-func readable(fd int) (bool, error) {
-	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	for {
-		n, err := unix.Poll(fds, 0)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		return n > 0, err
-	}
 }

@@ -120,8 +120,8 @@ func TestCloseEndsWait(t *testing.T) {
 	time.AfterFunc(10*time.Millisecond, func() { p.Close() })
 	select {
 	case err := <-done:
-		if err == nil {
-			t.Fatal("no error")
+		if !errors.Is(err, os.ErrClosed) {
+			t.Fatal(err)
 		}
 	case <-time.After(30 * time.Second):
 		t.Fatal("wait did not end")

@@ -38,6 +38,7 @@ func TestProcessWithoutItsMainThreadIsAlive(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), threadsEnv+"=1")
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -59,6 +60,12 @@ func TestProcessWithoutItsMainThreadIsAlive(t *testing.T) {
 	defer p.Close()
 	if !p.Identity().Alive() {
 		t.Error("it is taken for dead")
+	}
+	if !Headless(cmd.Process.Pid) || Headless(os.Getpid()) {
+		t.Error("its main thread has ended, and this program's has not")
+	}
+	if led, err := p.leads(cmd.Process.Pid); err != nil || !led {
+		t.Errorf("it is not taken for one of its group: %v", err)
 	}
 	_ = p.Signal(unix.SIGKILL)
 	for end := time.Now().Add(15 * time.Second); p.Identity().Alive(); time.Sleep(time.Millisecond) {

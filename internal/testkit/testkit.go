@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -73,4 +74,19 @@ func PublicDir(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// WithoutFiles calls f while this program can open no file. It is for a program that a test
+// has started to be in want of them: the limit is that of all its threads.
+func WithoutFiles(f func()) error {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	none := syscall.Rlimit{Cur: 0, Max: limit.Max}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
+		return err
+	}
+	f()
+	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
 }

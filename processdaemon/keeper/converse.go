@@ -168,7 +168,7 @@ func (k *Keeper) forget(prefix string) error {
 		if !strings.HasPrefix(key, prefix) {
 			continue
 		}
-		if !e.Ended && e.ID.Alive() {
+		if !e.Ended && !e.ID.Gone() {
 			errs = append(errs, &fault{Code: codeBusy, Text: key + " runs"})
 			continue
 		}

@@ -93,7 +93,7 @@ func newKeeper(dir string, log func(string, ...any)) (*Keeper, error) {
 		k.entries[e.Key] = e
 		switch {
 		case e.Ended:
-		case e.ID.Alive():
+		case !e.ID.Gone():
 			e.Foreign = true
 		default:
 			// It ended while there was no keeper.

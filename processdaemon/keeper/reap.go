@@ -141,7 +141,7 @@ func (k *Keeper) look(key string) (*Entry, error) {
 		// Another one that is just being started hides those behind it from reap.
 		k.ended(e)
 	}
-	if now, err := procid.Of(e.ID.Pid); !e.Ended && !e.ID.Alive() && (!procid.IsChild(e.ID.Pid) || err == nil && now != e.ID) {
+	if now, err := procid.Of(e.ID.Pid); !e.Ended && e.ID.Gone() && (!procid.IsChild(e.ID.Pid) || err == nil && now != e.ID) {
 		// Another process collected it, its true parent perhaps: nobody can tell.
 		k.lose(e)
 	}
