@@ -34,16 +34,19 @@ import (
 // caller may not look into it.
 func Open(p *procid.Process) (*os.File, error) {
 	pid := p.Identity().Pid
-	ns, err := os.Open("/proc/" + strconv.Itoa(pid) + "/ns/net")
+	ns, err := ofProcess(pid)
 	// The number may be another's by now, and what was opened with it. A process
 	// that is ending leaves its namespaces before it is a zombie.
-	if errors.Is(err, fs.ErrNotExist) || !p.Identity().Alive() {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH), p.Identity().Gone():
+		err = procid.ErrGone
+	case err == nil && !p.Identity().Alive():
+		err = errors.New("whether it is this process's cannot be told now, for want of files or memory")
+	}
+	if err != nil {
 		if ns != nil {
 			ns.Close()
 		}
-		return nil, fmt.Errorf("network namespace of pid %d: %w", pid, procid.ErrGone)
-	}
-	if err != nil {
 		return nil, fmt.Errorf("network namespace of pid %d: %w", pid, err)
 	}
 	same, err := own(ns)
@@ -52,6 +55,26 @@ func Open(p *procid.Process) (*os.File, error) {
 		return nil, err
 	}
 	return ns, nil
+}
+
+// ofProcess opens the namespace of the process that has a number. One whose main thread has
+// ended while others run is in none by its own number; theirs have it.
+func ofProcess(pid int) (*os.File, error) {
+	dir := "/proc/" + strconv.Itoa(pid)
+	ns, err := os.Open(dir + "/ns/net")
+	if !errors.Is(err, fs.ErrNotExist) {
+		return ns, err
+	}
+	threads, listErr := os.ReadDir(dir + "/task")
+	if listErr != nil {
+		return nil, listErr
+	}
+	for _, t := range threads {
+		if ns, err = os.Open(dir + "/task/" + t.Name() + "/ns/net"); err == nil {
+			return ns, nil
+		}
+	}
+	return nil, err
 }
 
 // own tells whether ns is the caller's namespace.
@@ -141,10 +164,26 @@ func socket(ns *os.File, addr netip.Addr) (int, error) {
 	return m.fd, m.err
 }
 
-// home is the program's own namespace.
-var home = sync.OnceValues(func() (int, error) {
-	return unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-})
+var (
+	homeMu sync.Mutex
+	homeFD = -1
+)
+
+// home is the program's own namespace, opened once and for good. The first try may fail, for
+// want of files, say; the next one need not.
+func home() (int, error) {
+	homeMu.Lock()
+	defer homeMu.Unlock()
+	if homeFD >= 0 {
+		return homeFD, nil
+	}
+	fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("own network namespace: %w", err)
+	}
+	homeFD = fd
+	return fd, nil
+}
 
 // socketIn makes a socket in another namespace.
 func socketIn(ns *os.File, family, kind int) (fd int, err error) {
