@@ -6,20 +6,26 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"tandem/internal/procid"
 )
 
-// mounted are the hierarchies of this machine, read once: where they are mounted
-// does not change.
-var mounted = sync.OnceValue(func() []*hierarchy {
+var known atomic.Pointer[[]*hierarchy]
+
+// mounted are the hierarchies of this machine, read until that has succeeded once: where they
+// are mounted does not change.
+func mounted() []*hierarchy {
+	if mounts := known.Load(); mounts != nil {
+		return *mounts
+	}
 	mounts, err := mountedHierarchies("/proc/self/mountinfo")
 	if err != nil {
 		return nil
 	}
+	known.Store(&mounts)
 	return mounts
-})
+}
 
 // Dirs returns the directories of groups that others made: those of these names,
 // such as docker/0123, that exist in any hierarchy. It is for looking.

@@ -263,7 +263,9 @@ func readPids(path string) ([]int, error) {
 			out = append(out, pid)
 		}
 	}
-	if err := s.Err(); err != nil && !gone(err) {
+	// A threaded group (cgroups(7)) tells its threads alone; their processes are among those of
+	// the group above it that is none, which is read, too: a task's own never is.
+	if err := s.Err(); err != nil && !gone(err) && !errors.Is(err, unix.EOPNOTSUPP) {
 		return nil, err
 	}
 	return out, nil
@@ -279,12 +281,33 @@ func (g *Group) Contains(pid int) (bool, error) {
 		return s.has(strconv.Itoa(pid))
 	}
 	// The process is asked and not the group, which may have thousands.
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	dir := fmt.Sprintf("/proc/%d", pid)
+	in, err := g.told(dir + "/cgroup")
+	if in || err != nil || g.tree.track.v2 || !procid.Headless(pid) {
+		return in, err
+	}
+	// v1 shows what is a zombie in the root, also a process whose main thread alone has ended.
+	threads, err := os.ReadDir(dir + "/task")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("threads of process %d: %w", pid, err)
+	}
+	for _, t := range threads {
+		if in, err = g.told(dir + "/task/" + t.Name() + "/cgroup"); in || err != nil {
+			return in, err
+		}
+	}
+	return false, nil
+}
+
+// told reads in a file of proc_pid_cgroup(5) whether it names the group or one below it; the
+// file of what has ended names none.
+func (g *Group) told(file string) (bool, error) {
+	b, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("control groups of process %d: %w", pid, err)
+		return false, fmt.Errorf("control groups of a process: %w", err)
 	}
 	// hierarchy:controllers:path (cgroups(7)); the path may begin above the mount.
 	own := "/" + filepath.Join(g.tree.base, g.name)

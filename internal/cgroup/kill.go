@@ -31,7 +31,7 @@ func (g *Group) Kill() error {
 	if g.tree.track.v2 {
 		err := writeFile(filepath.Join(dir, "cgroup.kill"), "1")
 		if err == nil {
-			return nil
+			return g.killHeadless()
 		}
 		if _, statErr := os.Stat(dir); errors.Is(err, unix.ENODEV) || gone(statErr) {
 			return nil
@@ -52,6 +52,18 @@ func (g *Group) Kill() error {
 	err := g.Signal(unix.SIGKILL)
 	_ = writeFile(path, thaw[1])
 	return err
+}
+
+// killHeadless kills the processes of the group whose main thread has ended while others run.
+// cgroup.kill sends its signal to the main thread alone (kernel/cgroup/cgroup.c,
+// __cgroup_kill), and a thread that has ended passes nothing on.
+func (g *Group) killHeadless() error {
+	pids, err := g.Pids()
+	if err != nil {
+		return err
+	}
+	headless := slices.DeleteFunc(pids, func(pid int) bool { return !procid.Headless(pid) })
+	return g.signal(headless, unix.SIGKILL)
 }
 
 // awaitFrozen waits until every process of the group is frozen, for a moment: they
@@ -121,7 +133,8 @@ func (g *Group) signal(pids []int, sig syscall.Signal) (err error) {
 		}
 		// The pid may have been given away since the list was read: look again, for
 		// as long as what was opened lives its number is its own.
-		if in, inErr := g.Contains(pid); inErr == nil && in {
+		in, inErr := g.Contains(pid)
+		if err = errors.Join(err, inErr); inErr == nil && in {
 			if sigErr := p.Signal(sig); sigErr != nil && !errors.Is(sigErr, procid.ErrGone) {
 				err = errors.Join(err, sigErr)
 			}

@@ -1,13 +1,10 @@
 package cgroup
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"tandem/internal/procid"
 )
@@ -97,7 +94,7 @@ type sessionStat struct {
 // files or memory nothing is known, and nothing must be taken for gone.
 func readSession(pid string) (st sessionStat, ok bool, err error) {
 	b, err := os.ReadFile("/proc/" + pid + "/stat")
-	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) {
+	if procid.Scarce(err) {
 		return sessionStat{}, false, fmt.Errorf("look at process %s: %w", pid, err)
 	}
 	if err != nil {

@@ -177,8 +177,8 @@ func (a *Attrs) limit(pid int) error {
 // takeRealIDs gives this thread, and no other, the real user and group of a process.
 func takeRealIDs(pid int) error {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return nil // ESRCH says that it ended after the file was opened
 	}
 	if err != nil {
 		return fmt.Errorf("resource limits: %w", err)
