@@ -166,16 +166,24 @@ func createAndStart(ctx context.Context, t testing.TB, r *Runtime, task *executo
 }
 
 // TestFaultDaemonKilledAtAnyPointOfPrepare: a task whose archive needs a password comes up all
-// the same.
+// the same, wherever its daemon is killed between the download and the start: before and after
+// each record, before the user is looked up, when all is downloaded, kept, unpacked, merged and
+// published, before and after the start command is run in the directories that are made for it.
 func TestFaultDaemonKilledAtAnyPointOfPrepare(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{"fetch/downloaded", "fetch/kept", "processdaemon/prepare", "fetch/unpacked", "fetch/merge", "fetch/merged"} {
+	for _, point := range []string{
+		"fetch/downloaded", "fetch/kept",
+		"processdaemon/save/preparing", "processdaemon/saved/preparing", "processdaemon/prepare",
+		"fetch/unpacked", "fetch/merge", "fetch/merged",
+		"processdaemon/save/ready", "processdaemon/saved/ready",
+		"processdaemon/save/starting", "processdaemon/saved/starting", "processdaemon/spawned", "processdaemon/recorded",
+	} {
 		t.Run(strings.ReplaceAll(point, "/", " "), func(t *testing.T) {
 			t.Parallel()
 			m := newMortal(t, point+"=kill")
 			r := patient(m.runtime("group"))
 			task := m.task(r, "a", "sleep 60")
-			uri, _ := guarded(t, nil)
+			uri, requests := guarded(t, nil)
 			task.Spec.Process.URIs = []api.ProcessURI{uri}
 			if strings.Contains(point, "merge") {
 				if err := os.MkdirAll(filepath.Join(task.Spec.Process.WorkPath, "dir"), 0o755); err != nil {
@@ -186,7 +194,52 @@ func TestFaultDaemonKilledAtAnyPointOfPrepare(t *testing.T) {
 			if n := m.deaths.Load(); n != 1 {
 				t.Errorf("died %d times", n)
 			}
+			// What was in the cache is not asked for again.
+			if n, known := requests.Load(), point != "fetch/downloaded" && point != "fetch/kept"; n > 2 || known && n != 1 {
+				t.Errorf("%d requests", n)
+			}
 		})
+	}
+}
+
+// TestFaultDaemonKilledWhileItUnpacks: the next one removes what there is and unpacks anew.
+func TestFaultDaemonKilledWhileItUnpacks(t *testing.T) {
+	t.Parallel()
+	m := newMortal(t, "")
+	r := patient(m.runtime("group"))
+	task := m.task(r, "a", "sleep 60")
+	work := task.Spec.Process.WorkPath
+	entries := []archivetest.Entry{{Name: "conf", Body: "content"}, {Name: "dir/x", Body: "content"}}
+	const files = 400
+	for i := range files {
+		entries = append(entries, archivetest.Entry{Name: fmt.Sprintf("many/%d", i), Body: "x"})
+	}
+	archive := filepath.Join(m.dir, "a.tar")
+	if err := os.WriteFile(archive, archivetest.Tar(t, entries...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	task.Spec.Process.URIs = []api.ProcessURI{{Value: archive}}
+	beside := filepath.Join(filepath.Dir(work), ".tandem-*")
+	killed := make(chan struct{})
+	go func() {
+		defer close(killed)
+		for ; t.Context().Err() == nil; time.Sleep(time.Millisecond) {
+			if first, err := filepath.Glob(filepath.Join(beside, "many", "1")); err == nil && len(first) > 0 {
+				break
+			}
+		}
+		m.kill()
+	}()
+	upWith(t, r, task)
+	<-killed
+	if got, err := os.ReadDir(filepath.Join(work, "many")); err != nil || len(got) != files {
+		t.Errorf("%d files of %d: %v", len(got), files, err)
+	}
+	if n := m.deaths.Load(); n != 1 {
+		t.Errorf("died %d times", n)
+	}
+	if left, err := filepath.Glob(beside); err != nil || len(left) > 0 {
+		t.Errorf("left: %v %v", left, err)
 	}
 }
 
