@@ -18,10 +18,10 @@ import (
 func TestLastLines(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
-	for round := range 300 {
+	for round := range 100 {
 		var b bytes.Buffer
 		for range rnd.IntN(6) {
-			fmt.Fprintf(&b, "%s\n", strings.Repeat("x", rnd.IntN(1+round*200)))
+			fmt.Fprintf(&b, "%s\n", strings.Repeat("x", rnd.IntN(1+round*600)))
 		}
 		if rnd.IntN(2) == 0 {
 			b.WriteString("no end")

@@ -189,12 +189,14 @@ func TestReloadThatHangsIsKilled(t *testing.T) {
 func TestRequestsThatMakeNoSense(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
+	// The race detector makes a long body a slow one.
+	d.maxBody, d.bodyTime = maxSpec+1<<20, 10*patience
 	path, _ := serveRaw(t, d)
 	c := unixhttp.Client(path)
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return errors.New("redirected") }
 	t.Cleanup(c.CloseIdleConnections)
 	create(t, d, spec(d, "a", "true"))
-	big := `{"id":"b","startCmd":"` + strings.Repeat("x", maxBody) + `"}`
+	big := `{"id":"b","startCmd":"` + strings.Repeat("x", int(d.maxBody)) + `"}`
 	// Each < takes six bytes in a record.
 	wide := `{"id":"b","sandbox":"/tmp","startCmd":"true","env":["A=` + strings.Repeat("<", maxSpec/5) + `"]}`
 	longID := strings.Repeat("i", maxID+1)
@@ -217,7 +219,7 @@ func TestRequestsThatMakeNoSense(t *testing.T) {
 		{"PUT", "/v1/tasks/b", `{"id":"b","limits":{"pids":"many"}}`, 400, "invalid", "limits.pids"},
 		{"PUT", "/v1/tasks/b", `{"id":"b","limits":{"cpus":-1}}`, 400, "invalid", "no sensible amounts"},
 		{"PUT", "/v1/tasks/b", `{"id":"b","startGrace":"5s"}`, 400, "invalid", "startGrace: want a number of nanoseconds"},
-		{"PUT", "/v1/tasks/b", big, 400, "invalid", "more than 64 MiB"},
+		{"PUT", "/v1/tasks/b", big, 400, "invalid", "more than 9 MiB"},
 		{"PUT", "/v1/tasks/b", wide, 400, "invalid", "at most 8 are taken"},
 		{"PUT", "/v1/tasks/" + longID, `{"id":"` + longID + `","startCmd":"true","sandbox":"/tmp"}`, 400, "invalid", "at most 1024 bytes"},
 		{"PUT", "/v1/tasks/%2F", `{"id":"/","startCmd":"true","sandbox":"/tmp"}`, 404, "invalid", "no such path"},

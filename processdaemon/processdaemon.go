@@ -88,9 +88,11 @@ type Daemon struct {
 	reaper       *reaper
 	feed         feed
 	deletionTime time.Duration
-	// reloadTimeout, busyTime and patience are others in tests.
+	// reloadTimeout, busyTime, patience and the bounds of a body are others in tests.
 	reloadTimeout time.Duration
 	busyTime      time.Duration
+	bodyTime      time.Duration
+	maxBody       int64
 	openPid       func(int) (*procid.Process, error)
 	// successors is how many processes one start may name in its pid file.
 	successors int
@@ -139,7 +141,7 @@ func New(opts Options) (*Daemon, error) {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
 	d := &Daemon{opts: opts, log: opts.Log, tasks: map[string]*task{}, deletionTime: deletionTime, clock: time.Now,
-		reloadTimeout: reloadTimeout, busyTime: busyTime, patience: readerPatience, successors: successors, openPid: procid.OpenPid}
+		reloadTimeout: reloadTimeout, busyTime: busyTime, bodyTime: bodyTime, maxBody: maxBody, patience: readerPatience, successors: successors, openPid: procid.OpenPid}
 	if d.boot, err = procid.BootID(); err != nil {
 		return nil, err
 	}

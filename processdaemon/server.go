@@ -96,7 +96,7 @@ func (d *Daemon) routes() map[string]http.HandlerFunc {
 
 func (d *Daemon) serveCreate(w http.ResponseWriter, r *http.Request) {
 	var spec protocol.Spec
-	if !decode(w, r, &spec) {
+	if !d.decode(w, r, &spec) {
 		return
 	}
 	if spec.ID != r.PathValue("id") {
@@ -109,14 +109,14 @@ func (d *Daemon) serveCreate(w http.ResponseWriter, r *http.Request) {
 
 func (d *Daemon) serveFiles(w http.ResponseWriter, r *http.Request) {
 	var files []protocol.File
-	if decode(w, r, &files) {
+	if d.decode(w, r, &files) {
 		answer(w, struct{}{}, d.PutFiles(r.PathValue("id"), files))
 	}
 }
 
 func (d *Daemon) serveStop(w http.ResponseWriter, r *http.Request) {
 	var req protocol.StopRequest
-	if decode(w, r, &req) {
+	if d.decode(w, r, &req) {
 		s, err := d.Stop(r.PathValue("id"), req.Grace)
 		answer(w, s, err)
 	}
@@ -124,7 +124,7 @@ func (d *Daemon) serveStop(w http.ResponseWriter, r *http.Request) {
 
 func (d *Daemon) serveRestart(w http.ResponseWriter, r *http.Request) {
 	var req protocol.RestartRequest
-	if decode(w, r, &req) {
+	if d.decode(w, r, &req) {
 		s, err := d.Restart(r.PathValue("id"), req.Grace)
 		answer(w, s, err)
 	}
@@ -132,7 +132,7 @@ func (d *Daemon) serveRestart(w http.ResponseWriter, r *http.Request) {
 
 func (d *Daemon) serveSignal(w http.ResponseWriter, r *http.Request) {
 	var req protocol.SignalRequest
-	if decode(w, r, &req) {
+	if d.decode(w, r, &req) {
 		answer(w, struct{}{}, d.Signal(r.PathValue("id"), req.Signal))
 	}
 }
@@ -191,11 +191,11 @@ func waitContext(w http.ResponseWriter, r *http.Request) (context.Context, conte
 	return ctx, cancel, true
 }
 
-func decode(w http.ResponseWriter, r *http.Request, into any) bool {
+func (d *Daemon) decode(w http.ResponseWriter, r *http.Request, into any) bool {
 	c := http.NewResponseController(w)
 	// A body that never ends must not be waited for; what cannot have a deadline is a test's.
-	_ = c.SetReadDeadline(time.Now().Add(bodyTime))
-	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(into)
+	_ = c.SetReadDeadline(time.Now().Add(d.bodyTime))
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, d.maxBody)).Decode(into)
 	_ = c.SetReadDeadline(time.Time{}) // as above
 	// The decoder's text may quote the body, which may hold secrets.
 	var ute *json.UnmarshalTypeError
@@ -210,9 +210,9 @@ func decode(w http.ResponseWriter, r *http.Request, into any) bool {
 		}
 		err = fail(protocol.CodeInvalid, "body: field %s: want %s", ute.Field, want)
 	case errors.As(err, &large):
-		err = fail(protocol.CodeInvalid, "the body has more than %d MiB", maxBody>>20)
+		err = fail(protocol.CodeInvalid, "the body has more than %d MiB", d.maxBody>>20)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = fail(protocol.CodeInvalid, "the body did not come within %v", bodyTime)
+		err = fail(protocol.CodeInvalid, "the body did not come within %v", d.bodyTime)
 	default:
 		err = fail(protocol.CodeInvalid, "the body is not the JSON that is expected here")
 	}

@@ -13,7 +13,7 @@ import (
 
 func (d *Daemon) serveLimits(w http.ResponseWriter, r *http.Request) {
 	var l protocol.Limits
-	if decode(w, r, &l) {
+	if d.decode(w, r, &l) {
 		s, err := d.SetLimits(r.PathValue("id"), l)
 		answer(w, s, err)
 	}
@@ -21,7 +21,7 @@ func (d *Daemon) serveLimits(w http.ResponseWriter, r *http.Request) {
 
 func (d *Daemon) serveUpload(w http.ResponseWriter, r *http.Request) {
 	var f protocol.File
-	if decode(w, r, &f) {
+	if d.decode(w, r, &f) {
 		answer(w, struct{}{}, d.Upload(r.PathValue("id"), f))
 	}
 }
@@ -33,7 +33,7 @@ func (d *Daemon) serveSession(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var req protocol.SessionRequest
-	if !decode(w, r, &req) {
+	if !d.decode(w, r, &req) {
 		return
 	}
 	// What is known to be wrong is told while there is still an answer to tell it in.

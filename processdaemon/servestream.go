@@ -129,7 +129,7 @@ func (d *Daemon) serveEvents(w http.ResponseWriter, r *http.Request) {
 // serveFetch streams progress, because a download can take longer than anybody waits in silence.
 func (d *Daemon) serveFetch(w http.ResponseWriter, r *http.Request) {
 	var req protocol.FetchRequest
-	if !decode(w, r, &req) {
+	if !d.decode(w, r, &req) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
@@ -151,7 +151,7 @@ func (d *Daemon) serveFetch(w http.ResponseWriter, r *http.Request) {
 // whether the command took it or the daemon did.
 func (d *Daemon) serveExec(w http.ResponseWriter, r *http.Request) {
 	var req protocol.ExecRequest
-	if !decode(w, r, &req) {
+	if !d.decode(w, r, &req) {
 		return
 	}
 	enc := json.NewEncoder(w)
