@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net/url"
 	"path"
 	"strings"
@@ -153,7 +154,12 @@ func (c *checker) absolute(at, value string) {
 func (c *checker) noParents(at, value string) {
 	for _, element := range strings.Split(value, "/") {
 		if element == ".." {
-			c.fail(at, value, "must not contain \"..\"; write %q", path.Clean(value))
+			remedy := ""
+			if clean := path.Clean(value); clean != ".." && !strings.HasPrefix(clean, "../") && !strings.HasPrefix(value, "$") {
+				// What a variable stands for is not known, so nor is what .. behind it leads to.
+				remedy = fmt.Sprintf("; write %q", clean)
+			}
+			c.fail(at, value, "must not contain \"..\"%s", remedy)
 			return
 		}
 	}

@@ -27,6 +27,9 @@ type Options struct {
 	Strict bool
 	// Format is the notation of the source.
 	Format Format
+	// Rules are further ones, of those who use this package: what they find is told together with
+	// the rest, with its place in the source. Objects come with their defaults, and may be wrong.
+	Rules func(Object) Errors
 }
 
 // Document is one decoded artifact. It holds two forms of it: what the user
@@ -234,6 +237,16 @@ func (d *decoding) validate(f *findings, o Object, n *node) {
 	for _, e := range found.errs {
 		if !under(e.Path) {
 			f.fail(locate(e))
+		}
+	}
+	if d.opts.Rules != nil {
+		for _, e := range found.errs {
+			broken[e.Path] = true
+		}
+		for _, e := range d.opts.Rules(o) {
+			if !under(e.Path) {
+				f.fail(locate(e))
+			}
 		}
 	}
 	for _, w := range found.warns {

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"net/url"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -110,10 +112,23 @@ func (c *checker) processPath(at, value string, s scope, relative bool) {
 	}
 }
 
+// namesFile wants an address to end with the name that the content gets, as the process daemon does.
+func (c *checker) namesFile(at, value string) {
+	plain, _ := replace(value, allOurs, func(string) string { return "x" })
+	u, err := url.Parse(plain)
+	if err != nil || u.Scheme == "" || u.Scheme != "file" && u.Host == "" {
+		return // address says so
+	}
+	if base := path.Base(u.Path); base == "/" || base == "." || base == ".." {
+		c.fail(at, nil, "names no file; end it with the name of the archive or file")
+	}
+}
+
 func (c *checker) uris(path string, uris []URI, s scope) {
 	for i, u := range uris {
 		at := indexPath(path, i)
 		c.address(joinPath(at, "value"), u.Value, "file", "http", "https")
+		c.namesFile(joinPath(at, "value"), u.Value)
 		c.variables(joinPath(at, "value"), u.Value, s)
 		c.checksum(joinPath(at, "value"), u.Value)
 		if u.Mode != "" && !umaskPattern.MatchString(u.Mode) {

@@ -166,6 +166,8 @@ func TestRules(t *testing.T) {
 		{"uris with checksum and mode", inProcess(`"uris":[{"value":"http://h/x#sha256=` + strings.Repeat("0a", 32) + `","mode":"0644"},{"value":"file:///x#MD5=` + strings.Repeat("0A", 16) + `","mode":"600"},{"value":"http://h/x#sha256=${hostip}"}]`), nil},
 		{"bad checksum and mode", inProcess(`"uris":[{"value":"http://h/x#sha256=` + strings.Repeat("0a", 31) + `"},{"value":"file:///x#sha265=` + strings.Repeat("0a", 32) + `","mode":"0999"},{"value":"http://h/x#","mode":"4755"}]`),
 			[]string{atProcess + "uris[0].value", atProcess + "uris[1].mode", atProcess + "uris[1].value", atProcess + "uris[2].mode", atProcess + "uris[2].value"}},
+		{"uris without a file's name", inProcess(`"uris":[{"value":"http://h"},{"value":"http://h/"},{"value":"https://h/a/.."},{"value":"file:///"},{"value":"http://h/a/"},{"value":"http://h/?a=b"},{"value":"http://h/${namespace}"}]`),
+			[]string{atProcess + "uris[0].value", atProcess + "uris[1].value", atProcess + "uris[2].value", atProcess + "uris[3].value", atProcess + "uris[5].value"}},
 		{"uris", inProcess(`"uris":[{"value":"ftp://h/x"},{"value":"file://host/x"},{"value":"/x"},{"value":"http://u:p@h/x"},{"value":"http:///x"},{"value":"file:///x","pullPolicy":"Never"},{"value":"https://${hostip}:8080/${namespace}.tar.gz"},{}]`),
 			[]string{atProcess + "uris[0].value", atProcess + "uris[1].value", atProcess + "uris[2].value", atProcess + "uris[3].value", atProcess + "uris[4].value", atProcess + "uris[5].pullPolicy", atProcess + "uris[7].value"}},
 

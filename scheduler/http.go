@@ -184,18 +184,8 @@ func decode(r *http.Request) (req wire.ApplyRequest, docs []api.Document, warnin
 		all.Write(d)
 		all.WriteByte('\n')
 	}
-	docs, warnings, err = api.Decode(&all, "request", api.Options{Strict: req.Strict, Format: api.FormatJSON})
-	if err != nil {
-		return req, nil, warnings, err
-	}
-	var errs api.Errors
-	for i := range docs {
-		for _, e := range Check(docs[i].Object) {
-			e.Path = docs[i].Ref().String() + ": " + e.Path
-			errs = append(errs, e)
-		}
-	}
-	return req, docs, warnings, errs.Sorted()
+	docs, warnings, err = api.Decode(&all, "request", api.Options{Strict: req.Strict, Format: api.FormatJSON, Rules: Check})
+	return req, docs, warnings, err
 }
 
 func (s *Scheduler) postApply(r *http.Request) (any, error) {

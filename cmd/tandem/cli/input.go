@@ -34,29 +34,11 @@ func (in *input) read(a *app, cmd *cobra.Command) ([]api.Document, error) {
 	if len(in.paths) == 0 {
 		return nil, exit.Errorf(exit.Usage, `nothing to read: give files or directories with -f, or -f - for the standard input; see "%s --help"`, cmd.CommandPath())
 	}
-	docs, warnings, err := api.DecodePaths(in.paths, a.in, api.Options{Strict: in.strict})
+	docs, warnings, err := api.DecodePaths(in.paths, a.in, api.Options{Strict: in.strict, Rules: scheduler.Check})
 	for _, w := range warnings {
 		fmt.Fprintf(a.err, "%s %s\n", a.err.Style(term.Busy, "warning:"), w)
 	}
-	if err == nil {
-		err = checkAll(docs)
-	}
 	return docs, badInput(err)
-}
-
-// checkAll asks for the rules beyond the format, which the scheduler asks for, too.
-func checkAll(docs []api.Document) error {
-	var all api.Errors
-	for i := range docs {
-		for _, e := range scheduler.Check(docs[i].Object) {
-			e.Source, e.Line = docs[i].Source, docs[i].Line
-			all = append(all, e)
-		}
-	}
-	if len(all) == 0 {
-		return nil
-	}
-	return all
 }
 
 // badInput renders all that is wrong with artifacts, one error a line.

@@ -49,6 +49,40 @@ func TestMalformedArtifactsAreRefusedWithAllErrors(t *testing.T) {
 	}
 }
 
+// TestErrorsOfPortsComeWithAllOthers: rules about the network are another room's; people need not
+// know that, and mend everything in one go.
+func TestErrorsOfPortsComeWithAllOthers(t *testing.T) {
+	t.Parallel()
+	path := write(t, "p.yaml", `kind: process
+metadata: {name: p}
+spec:
+  template:
+    spec:
+      processes:
+        - procName: a
+          startCmd: a
+          nice: 99
+          pidFile: ../p
+          workPath: /srv/../p
+          ports:
+            - {name: x, hostPort: 80}
+            - {name: y, hostPort: 80}
+            - {name: z, hostPort: 70000}
+`)
+	r := run(t, nil, "", "validate", "-f", path)
+	if r.code != exit.Usage || strings.Count(r.errOut, "hostPort") != 2 {
+		t.Errorf("code %d, want two errors of ports:\n%s", r.code, r.errOut)
+	}
+	for _, want := range []string{
+		":9:17: spec.template.spec.processes[0].nice", ":14:35: spec.template.spec.processes[0].ports[1].hostPort: \"80\": tcp port 80 is claimed",
+		":15:35: spec.template.spec.processes[0].ports[2].hostPort: \"70000\"", `"../p": must not contain ".."` + "\n", `"/srv/../p": must not contain ".."; write "/p"`,
+	} {
+		if !strings.Contains(r.errOut, want) {
+			t.Errorf("%q is not in:\n%s", want, r.errOut)
+		}
+	}
+}
+
 func TestStrictTakesWarningsForErrors(t *testing.T) {
 	t.Parallel()
 	odd := strings.Replace(goodService, `"spec":{`, `"spec":{"sellector":{},`, 1)
