@@ -157,7 +157,7 @@ func TestE3EventsAreHandledInTheirOrder(t *testing.T) {
 	})
 }
 
-func TestKillDuringEveryStepOfALaunch(t *testing.T) {
+func TestP6KillDuringEveryStepOfALaunch(t *testing.T) {
 	t.Parallel()
 	block := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	for name, setup := range map[string]func(*scripted){
@@ -368,7 +368,7 @@ func TestLaunchDuringShutdownIsKilled(t *testing.T) {
 	})
 }
 
-func TestErrorEventEndsAllWithAnError(t *testing.T) {
+func TestP6ErrorEventEndsAllWithAnError(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(r *rig) {
 		r.agent.launch(taskInfo("a", 0))

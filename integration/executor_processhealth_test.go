@@ -39,9 +39,9 @@ func init() {
 	os.Exit(1)
 }
 
-// TestHealthOfARealProcessInEveryWay: HTTP, TCP and a command that runs as the
+// TestP10HealthOfARealProcessInEveryWay: HTTP, TCP and a command that runs as the
 // process's user; one that is only not ready goes on.
-func TestHealthOfARealProcessInEveryWay(t *testing.T) {
+func TestP10HealthOfARealProcessInEveryWay(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{})
 	if err := os.Chmod(c.dir, 0o755); err != nil {

@@ -192,7 +192,8 @@ func TestP5StopIsAsynchronousAndBounded(t *testing.T) {
 }
 
 // P6, the executor that ignores KILL and loops over records that the daemon
-// lost, belongs to the executor; the daemon's part is that what is unknown counts as gone.
+// lost, belongs to the executor (tests of this name are there); the daemon's part is that what is
+// unknown counts as gone.
 func TestP6UnknownIsGone(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)

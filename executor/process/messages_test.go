@@ -14,9 +14,9 @@ import (
 	"tandem/internal/execstream"
 )
 
-// TestFrameworkMessages: what a framework may ask of a running process, through the
+// TestP6FrameworkMessages: what a framework may ask of a running process, through the
 // daemon. The task stays the same one all along.
-func TestFrameworkMessages(t *testing.T) {
+func TestP6FrameworkMessages(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	r := h.runtime("group")

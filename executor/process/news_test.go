@@ -90,7 +90,7 @@ func TestOneStreamForAllTasks(t *testing.T) {
 
 // A daemon that comes back without its records knows nothing of the task: that is
 // an error, or an end of which nothing is known once it has ended.
-func TestATaskThatTheDaemonHasForgotten(t *testing.T) {
+func TestP6ATaskThatTheDaemonHasForgotten(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	r := h.runtime("group")
