@@ -80,6 +80,27 @@ func TestE1KilledTaskIsKilledWithItsSignal(t *testing.T) {
 	}
 }
 
+// TestKilledTaskTellsOfItsStopCommand: an end in bad order is one, though it was asked for.
+func TestKilledTaskTellsOfItsStopCommand(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(r *rig) {
+		r.runtime.stop = func(_ context.Context, id string, _ time.Duration) error {
+			r.runtime.exit(id, Exit{Known: true, Signal: 15, StopFailure: `stopCmd "./stop.sh": exit code 4`})
+			return nil
+		}
+	}, func(r *rig) {
+		r.agent.launch(taskInfo("a", 0))
+		r.settle()
+		r.agent.kill("a", 0)
+		r.settle()
+		r.wantStates("a", "TASK_STARTING", "TASK_RUNNING", "TASK_KILLING", "TASK_KILLED")
+		last := r.agent.last("a")
+		if got, want := last.GetMessage(), `killed on request; stopCmd "./stop.sh": exit code 4`; got != want {
+			t.Errorf("message %q, want %q", got, want)
+		}
+	})
+}
+
 func TestKillPolicyOfTheCallWinsAndASecondCanShorten(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(r *rig) {

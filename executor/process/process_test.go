@@ -264,10 +264,19 @@ func TestStopAndSignal(t *testing.T) {
 	r := h.runtime("group")
 	launch(t, r, h.task(r, "a", "sleep 60"))
 	launch(t, r, h.task(r, "b", "sleep 60"))
+	c := h.task(r, "c", "sleep 60")
+	c.Spec.Process.StopCmd = "exit 4"
+	launch(t, r, c)
+	if err := r.Stop(t.Context(), "c", 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if e := wait(t, r, "c"); e.Signal != int(syscall.SIGTERM) || !strings.Contains(e.StopFailure, `stopCmd "exit 4": exit code 4`) {
+		t.Errorf("%+v", e)
+	}
 	if err := r.Stop(t.Context(), "a", 10*time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if e := wait(t, r, "a"); e.Signal != int(syscall.SIGTERM) {
+	if e := wait(t, r, "a"); e.Signal != int(syscall.SIGTERM) || e.StopFailure != "" {
 		t.Errorf("%+v", e)
 	}
 	if err := r.Signal(t.Context(), "b", syscall.SIGUSR1); err != nil {
