@@ -1,7 +1,10 @@
 package keeper
 
 import (
+	"errors"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"tandem/internal/failpoint"
 	"tandem/internal/procid"
@@ -63,6 +66,9 @@ func (k *Keeper) reap() {
 		st, reapErr := procid.ReapPid(pid)
 		if err == nil && reapErr == nil {
 			k.strays.add(stray{pid, id.StartTime, st, time.Now().UTC()})
+		}
+		if errors.Is(reapErr, unix.ECHILD) {
+			continue // its start has failed, and whoever forked it was quicker
 		}
 		if reapErr != nil {
 			k.log("collect pid %d: %v", pid, reapErr)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -78,9 +79,18 @@ func (k *Keeper) try(s *Spec, hold bool) (*Entry, error) {
 	if s.Cgroup != nil {
 		sys.UseCgroupFD, sys.CgroupFD = true, int(s.Cgroup.Fd())
 	}
+	var mask unix.Sigset_t
+	if hold {
+		if err := deafen(&mask); err != nil {
+			return nil, err
+		}
+	}
 	pid, err := syscall.ForkExec(s.Path, s.Argv, &syscall.ProcAttr{
 		Dir: s.Dir, Env: s.Env, Files: []uintptr{k.null.Fd(), s.Stdout.Fd(), s.Stderr.Fd()}, Sys: sys,
 	})
+	if hold {
+		_ = unix.PthreadSigmask(unix.SIG_SETMASK, &mask, nil) // what was set once can be set again
+	}
 	if err != nil {
 		if hold && errors.Is(err, unix.EPERM) {
 			// Tracing may be what is not permitted; if it is something else, the
@@ -95,7 +105,13 @@ func (k *Keeper) try(s *Spec, hold bool) (*Entry, error) {
 		return nil, errors.New("this kernel has no pidfd for a new process; Linux 5.4 is needed")
 	}
 	defer unix.Close(pidfd)
-	e, err := k.settle(s, pid, pidfd, hold)
+	if hold {
+		err = hear(pid, pidfd, &mask)
+	}
+	var e *Entry
+	if err == nil {
+		e, err = k.settle(s, pid, pidfd, hold)
+	}
 	if err != nil {
 		// By its handle, for it may have been killed, collected, and its number given away.
 		_ = unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0)
@@ -103,16 +119,38 @@ func (k *Keeper) try(s *Spec, hold bool) (*Entry, error) {
 	return e, err
 }
 
+// deafen blocks the signals of this thread, and with them those of the process that it forks, but
+// for the one that tells of the exec; was is what was blocked before. A signal that reached a
+// process between its asking to be traced and its exec would stop it, for its tracer to look
+// at, which is this thread and waits for the exec itself (vfork(2)): for ever, and with this
+// thread the whole program, at its next collection of memory.
+func deafen(was *unix.Sigset_t) error {
+	var all unix.Sigset_t
+	all.Val[0] = ^uint64(0) &^ (1 << (unix.SIGTRAP - 1))
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, was); err != nil {
+		return fmt.Errorf("block signals: %w", err)
+	}
+	return nil
+}
+
+// hear waits for the exec of a process that is held, and lets it have the signals that came
+// meanwhile, once it runs.
+func hear(pid, pidfd int, mask *unix.Sigset_t) error {
+	if err := procid.AwaitTrap(pidfd); err != nil {
+		return err
+	}
+	if err := unix.PtraceSetOptions(pid, unix.PTRACE_O_EXITKILL); err != nil {
+		return fmt.Errorf("hold the process: %w", err)
+	}
+	const size = 8 // of the kernel's own set (sigset_t in rt_sigprocmask(2))
+	if _, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SETSIGMASK, uintptr(pid), size, uintptr(unsafe.Pointer(mask)), 0, 0); errno != 0 {
+		return fmt.Errorf("hold the process: its signals: %w", errno)
+	}
+	return nil
+}
+
 // settle does everything that must come before the first instruction.
 func (k *Keeper) settle(s *Spec, pid, pidfd int, held bool) (*Entry, error) {
-	if held {
-		if err := procid.AwaitTrap(pidfd); err != nil {
-			return nil, err
-		}
-		if err := unix.PtraceSetOptions(pid, unix.PTRACE_O_EXITKILL); err != nil {
-			return nil, fmt.Errorf("hold the process: %w", err)
-		}
-	}
 	_ = failpoint.Inject("keeper/forked")
 	id, err := procid.Of(pid)
 	if err != nil {
@@ -142,7 +180,9 @@ func (k *Keeper) settle(s *Spec, pid, pidfd int, held bool) (*Entry, error) {
 	j := k.starting[s.Key]
 	dropped := j != nil && j.dropped
 	if !dropped {
-		k.enter(e)
+		if k.enter(e); e.Ended {
+			k.save(e) // somebody killed it while it was held
+		}
 	}
 	k.mu.Unlock()
 	if dropped {

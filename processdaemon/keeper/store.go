@@ -183,6 +183,9 @@ func (s *store) load(log func(string, ...any)) ([]Entry, error) {
 			continue
 		}
 		e, err := readRecord(filepath.Join(s.dir, f.Name()))
+		if procid.Scarce(err) {
+			return nil, fmt.Errorf("read records: %w", err) // it is none the worse for that
+		}
 		if err == nil && e.Key != key {
 			err = fmt.Errorf("key %q does not belong to this file name", e.Key)
 		}
