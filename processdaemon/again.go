@@ -100,6 +100,7 @@ func (t *task) reloaded(key, failure string) {
 	}
 	// A new value, because the old one is shown in statuses that others hold.
 	r.Reload = &protocol.Reload{Number: r.Reload.Number, Failure: failure}
+	t.takeRoom()
 	if err := t.save(); err != nil {
 		t.log.Error("the record cannot be written", "err", err)
 	}
@@ -108,7 +109,11 @@ func (t *task) reloaded(key, failure string) {
 // takeUpReload follows a reload command that the end of the daemon interrupted.
 func (t *task) takeUpReload() {
 	r := t.rec
-	if r.Reload == nil || !r.Reload.Running {
+	if r.Reload == nil {
+		return
+	}
+	if !r.Reload.Running {
+		t.takeRoom() // the daemon may have ended before it did
 		return
 	}
 	e, err := t.d.parent.find(t.ctx, r.ReloadKey)

@@ -55,7 +55,11 @@ func (t *task) setLimits(l protocol.Limits) error {
 	} else {
 		r.PidsUnasked = false
 	}
-	if err := t.group.Update(groupLimits(&l)); err != nil {
+	set := groupLimits(&l)
+	if r.Reload != nil && r.Reload.Running {
+		set.Pids = withRoom(set.Pids)
+	}
+	if err := t.group.Update(set); err != nil {
 		r.PidsUnasked = unasked
 		err = errors.Join(err, t.group.Update(undo))
 		return fail(protocol.CodeConflict, "task %q keeps its limits: %v", r.Spec.ID, err)
@@ -67,6 +71,37 @@ func (t *task) setLimits(l protocol.Limits) error {
 		return fail(protocol.CodeInternal, "task %q keeps its limits: %v; free disk space or mend the data directory", r.Spec.ID, err)
 	}
 	return nil
+}
+
+// commandRoom is how many processes more than its limit a task may have while its stop, kill
+// or reload command runs.
+const commandRoom = 64
+
+// withRoom is a limit of processes with room for a command, which could not fork, or not even
+// start, in a task that stands at its limit. What the task itself takes of it meanwhile it keeps; a
+// task that is on its way out has it to its end.
+func withRoom(pids int64) int64 {
+	if pids <= 0 {
+		return pids
+	}
+	return pids + commandRoom
+}
+
+func (t *task) makeRoom() {
+	if l := t.rec.Spec.Limits.Pids; l > 0 {
+		if err := t.group.LimitPids(withRoom(l)); err != nil {
+			t.log.Warn("a command has no room beside the processes of its task", "limit", l, "err", err)
+		}
+	}
+}
+
+// takeRoom gives a task that runs on after a command its own limit of processes again.
+func (t *task) takeRoom() {
+	if l := t.rec.Spec.Limits.Pids; l > 0 && t.rec.State == running {
+		if err := t.group.LimitPids(l); err != nil {
+			t.log.Warn("the limit of processes is higher than asked for", "limit", l, "err", err)
+		}
+	}
 }
 
 func groupLimits(l *protocol.Limits) cgroup.Limits {

@@ -59,6 +59,9 @@ func (t *task) run(line, what, key string) (keeper.Entry, error) {
 	if t.rec.Notes, err = t.group.Create(limits); err != nil {
 		return keeper.Entry{}, err
 	}
+	if what != "startCmd" {
+		t.makeRoom()
+	}
 	if s.Cgroup, err = t.group.OpenForClone(); err != nil {
 		return keeper.Entry{}, err
 	}

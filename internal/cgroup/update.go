@@ -103,6 +103,15 @@ func (g *Group) updatePids(most int64) error {
 	return g.enter(h)
 }
 
+// LimitPids gives a group that has one another limit of processes and threads. Those that
+// are there stay, also when they are more.
+func (g *Group) LimitPids(most int64) error {
+	if h := g.tree.limit["pids"]; h != nil && g.exists(h) {
+		return g.write(h, "pids.max", strconv.FormatInt(most, 10))
+	}
+	return nil
+}
+
 // exists tells whether the group has a directory in a hierarchy.
 func (g *Group) exists(h *hierarchy) bool {
 	_, err := os.Stat(g.dir(h))
