@@ -81,7 +81,7 @@ func logOf(dir string) string {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("not in time:", what)
 		}
@@ -214,7 +214,7 @@ func startTask(t *testing.T, c *client.Client, dir, id, line string) protocol.St
 
 func awaitEnd(t *testing.T, c *client.Client, id string) protocol.Status {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	st, err := c.Status(ctx, id)
 	for err == nil && st.State != protocol.StateEnded {

@@ -98,7 +98,7 @@ func start(t *testing.T, dir string, args ...string) *daemon {
 		_ = d.cmd.Wait()
 		d.c.Close()
 	})
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
 		if _, err := d.c.Info(context.Background()); err == nil {
 			return d
 		} else if time.Now().After(end) {

@@ -238,10 +238,10 @@ func (f *fixture) read(t *executor.Task, name string) string {
 	return string(b)
 }
 
-// eventually polls until ok, at most ten seconds.
+// eventually polls until ok, at most half a minute.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("never happened: " + what)
 		}

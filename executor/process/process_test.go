@@ -315,7 +315,7 @@ func TestFaultDaemonRestart(t *testing.T) {
 		if e.Signal != int(syscall.SIGKILL) && e.Known {
 			t.Errorf("%+v", e)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("the end was not noticed")
 	}
 	// A stop that finds the daemon away waits for it.

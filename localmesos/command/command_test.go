@@ -98,7 +98,7 @@ func TestMasterRuns(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("the master did not end")
 	}
 }

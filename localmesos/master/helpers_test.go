@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds every wait; nothing waits that long unless it fails.
-const patience = 10 * time.Second
+const patience = 30 * time.Second
 
 // startMaster runs a master with short intervals.
 func startMaster(t *testing.T, change func(*Flags)) *Master {

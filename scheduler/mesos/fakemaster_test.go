@@ -126,7 +126,7 @@ func (s *fakeStream) send(t testing.TB, e *scheduler.Event) {
 	case s.events <- e:
 	case <-s.gone:
 		t.Fatal("the stream is closed")
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("the event was not taken")
 	}
 }
@@ -174,8 +174,8 @@ func next[T any](t testing.TB, ch <-chan T, what string) T {
 	select {
 	case v := <-ch:
 		return v
-	case <-time.After(5 * time.Second):
-		t.Fatalf("no %s within 5 s", what)
+	case <-time.After(30 * time.Second):
+		t.Fatalf("no %s in time", what)
 		panic("unreachable")
 	}
 }
@@ -211,7 +211,7 @@ func start(t testing.TB, cfg Config, masters ...*fakeMaster) (*Session, *recorde
 		cancel()
 		select {
 		case <-done:
-		case <-time.After(5 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Error("the session does not end")
 		}
 	})

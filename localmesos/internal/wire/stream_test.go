@@ -47,7 +47,7 @@ func TestStreamDeliversAndEnds(t *testing.T) {
 	}
 	select {
 	case <-s.Done():
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("Done is not closed")
 	}
 }
@@ -98,7 +98,7 @@ func TestStreamDropsSlowReader(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	s.Serve(ctx, w, nil)
 	if ctx.Err() != nil || w.Body.Len() != 0 {

@@ -51,7 +51,7 @@ func TestProgramSleeps(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(file)
-	for end := time.Now().Add(10 * time.Second); ; {
+	for end := time.Now().Add(30 * time.Second); ; {
 		// Another test's child may hold the file open for writing for a moment.
 		if err = cmd.Start(); err == nil || time.Now().After(end) {
 			break
@@ -67,7 +67,7 @@ func TestProgramSleeps(t *testing.T) {
 		_ = cmd.Wait()
 	}()
 	const sigchld = 1 << (17 - 1)
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		status, _ := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/status")
 		_, rest, _ := strings.Cut(string(status), "SigIgn:\t")
 		mask, _ := strconv.ParseUint(strings.SplitN(rest, "\n", 2)[0], 16, 64)
