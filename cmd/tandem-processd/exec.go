@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tandem/internal/execstream"
 	"tandem/internal/term"
 	"tandem/processdaemon/client"
 	"tandem/processdaemon/protocol"
@@ -35,7 +34,7 @@ terminal of the size of this one. It ends with its connection.`,
 	}, func(cmd *cobra.Command, d *client.Client, args []string) error {
 		ctx := cmd.Context()
 		req.Argv = args[1:]
-		t := execstream.Terminal{Stdout: a.out, Stderr: a.err}
+		t := client.Terminal{Stdout: a.out, Stderr: a.err}
 		if req.Stdin {
 			t.Stdin = cmd.InOrStdin()
 		}

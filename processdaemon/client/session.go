@@ -11,7 +11,8 @@ import (
 	"tandem/processdaemon/protocol"
 )
 
-// SetLimits gives a running task other limits; zero takes one away.
+// SetLimits gives a running task other limits; zero takes one away, but for that of processes, which
+// stays and which -1 takes away.
 func (c *Client) SetLimits(ctx context.Context, id string, l protocol.Limits) error {
 	return c.call(ctx, callTimeout, http.MethodPut, taskPath(id, "/limits"), l, nil)
 }
@@ -21,9 +22,16 @@ func (c *Client) Upload(ctx context.Context, id string, f protocol.File) error {
 	return c.call(ctx, callTimeout, http.MethodPost, taskPath(id, "/upload"), f, nil)
 }
 
+// Terminal is where a session reads and writes, and Size that of its TTY in characters. They have
+// names here for those outside of this module, who may not import what they are of.
+type (
+	Terminal = execstream.Terminal
+	Size     = execstream.Size
+)
+
 // Session runs a command beside a running task, with input and output, and returns
 // its exit code. When the context ends, the command is killed.
-func (c *Client) Session(ctx context.Context, id string, req protocol.SessionRequest, t execstream.Terminal) (int, error) {
+func (c *Client) Session(ctx context.Context, id string, req protocol.SessionRequest, t Terminal) (int, error) {
 	resp, err := c.send(ctx, http.MethodPost, taskPath(id, "/session"), req, "Connection", "Upgrade", "Upgrade", protocol.SessionProtocol)
 	if err != nil {
 		return 0, err
