@@ -80,6 +80,9 @@ func parsePidFile(path string, uid int) (int, error) {
 		// not bring its content into a message.
 		return 0, errors.New("it belongs to another user than the task's and holds no pid")
 	}
+	if pid == 1 {
+		return 0, errors.New("process 1, which it names, was not started by this task")
+	}
 	return 0, fmt.Errorf("it holds %q, which is no pid", word)
 }
 

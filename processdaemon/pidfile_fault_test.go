@@ -34,7 +34,7 @@ func TestFaultPidFileNamesNoProcessOfTheTask(t *testing.T) {
 	write(t, secret, "geheim\n", 0o600)
 	number := func(n string) string { return "echo " + n + " > app.pid" }
 	cases := map[string]struct{ make, want string }{
-		"init":          {number("1"), `it holds "1", which is no pid`},
+		"init":          {number("1"), "process 1, which it names, was not started by this task"},
 		"zero":          {number("0"), `it holds "0", which is no pid`},
 		"negative":      {number("-1"), `it holds "-1", which is no pid`},
 		"garbage":       {`printf '\001\377x y' > app.pid`, "which is no pid"},

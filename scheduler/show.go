@@ -136,7 +136,7 @@ func showTasks(tasks []taskRecord) []wire.Task {
 	for i := range tasks {
 		t := &tasks[i]
 		out[i] = wire.Task{
-			ID: t.ID, Name: t.Name, Kind: t.Kind, State: stateName(t.State), Reason: t.Reason, Message: t.Message,
+			ID: t.ID, Name: t.Name, Kind: t.Kind, Lifecycle: t.Lifecycle, State: stateName(t.State), Reason: t.Reason, Message: t.Message,
 			Healthy: t.Healthy, Ports: t.Ports, Report: t.Report, Changed: t.Changed,
 		}
 	}

@@ -109,6 +109,8 @@ type Task struct {
 	ID   string       `json:"id"`
 	Name string       `json:"name"`
 	Kind api.TaskKind `json:"kind"`
+	// Lifecycle is the task's part in the taskgroup: init, sidecar, or main when it is empty.
+	Lifecycle string `json:"lifecycle,omitempty"`
 	// State is Mesos's, without TASK_.
 	State   string          `json:"state"`
 	Reason  string          `json:"reason,omitempty"`

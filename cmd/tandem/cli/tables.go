@@ -113,16 +113,20 @@ func objectRow(o wire.Object, now time.Time) row {
 }
 
 func taskgroupRow(g wire.Taskgroup, now time.Time) row {
-	running := 0
+	ready, of := 0, 0
 	var ports []string
 	for _, t := range g.Tasks {
-		if strings.EqualFold(strings.TrimPrefix(t.State, "TASK_"), "RUNNING") {
-			running++
+		// Init tasks are done before the others start, and so never among those that are ready.
+		if t.Lifecycle != api.LifecycleInit {
+			of++
+			if strings.EqualFold(strings.TrimPrefix(t.State, "TASK_"), "RUNNING") && (t.Healthy == nil || *t.Healthy) {
+				ready++
+			}
 		}
 		ports = append(ports, portTexts(t)...)
 	}
 	return row{cmp.Or(g.ID, g.Namespace+"/"+g.Name), []term.Cell{
-		term.Text(g.Namespace), term.Text(g.Name), stateCell(g.State), readyCell(running, len(g.Tasks)), term.Text(g.Agent),
+		term.Text(g.Namespace), term.Text(g.Name), stateCell(g.State), readyCell(ready, of), term.Text(g.Agent),
 		term.Text(strings.Join(ports, ",")), term.Text(strconv.Itoa(g.Restarts)), age(g.Created, now), {Text: why(g), Style: term.Dim},
 		term.Text(g.NodeIP), term.Text(g.ID),
 	}}
