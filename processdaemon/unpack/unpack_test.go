@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -379,6 +380,7 @@ type probed struct {
 
 // probe is the child of TestConfinement.
 func probe() int {
+	runtime.LockOSThread() // as Main does
 	var j Job
 	if err := json.NewDecoder(os.Stdin).Decode(&j); err != nil {
 		fmt.Println(err)
