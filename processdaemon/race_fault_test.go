@@ -37,6 +37,10 @@ func TestFaultHundredStops(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	// The last one of all takes nothing back.
+	if _, err := c.Stop(t.Context(), "a", time.Hour); err != nil {
+		t.Error(err)
+	}
 	st := awaitState(t, d, "a", ended)
 	if st.Exit == nil || *st.Exit != (protocol.Exit{Known: true, Signal: 9}) {
 		t.Errorf("%+v", st.Exit)

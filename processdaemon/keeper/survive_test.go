@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -142,5 +143,37 @@ func TestEndsAreSyncedWithTheKeeper(t *testing.T) {
 	}
 	if s.flush(); len(s.pending) != 0 {
 		t.Errorf("not synced: %v", s.pending)
+	}
+}
+
+// TestWhatAKilledKeeperHeldNeverRuns: a process is held until it is recorded, and the kernel ends it
+// with its keeper.
+func TestWhatAKilledKeeperHeldNeverRuns(t *testing.T) {
+	t.Parallel()
+	const yama, forbidden = "/proc/sys/kernel/yama/ptrace_scope", "3"
+	if b, err := os.ReadFile(yama); err == nil && strings.TrimSpace(string(b)) == forbidden {
+		t.Skip("processes cannot be traced here: " + yama)
+	}
+	for _, point := range []string{"forked", "save", "recorded"} {
+		r := newRoom(t, "keeper/"+point+"=kill")
+		said, out, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer said.Close()
+		s := r.spec("0.1", "echo ran")
+		s.Stdout, s.Stderr = out, out
+		if _, _, err := r.c.Spawn(t.Context(), s); !errors.Is(err, ErrLost) {
+			t.Errorf("%s: %v", point, err)
+		}
+		out.Close()
+		// Its end is that of the last one who could write.
+		if err := said.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := io.ReadAll(said); len(text) > 0 || err != nil {
+			t.Errorf("%s: it wrote %q, %v", point, text, err)
+		}
+		r.kill()
 	}
 }
