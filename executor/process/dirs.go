@@ -49,7 +49,7 @@ func (r *Runtime) Warm(ctx context.Context) {
 	close(w.done)
 
 	// Whether this works is told when it is needed.
-	_ = r.opt.Journal.MakeDir()
+	_ = r.opt.Journal.GetReady()
 	_ = cgroup.Holding(os.Getpid(), protocol.GroupName(r.opt.Journal.Name()))
 	_, _ = json.Marshal(protocol.Spec{})
 	_ = json.Unmarshal([]byte("{}"), new(protocol.Status))

@@ -30,9 +30,58 @@ func Swap(path string, data []byte, perm os.FileMode) error {
 	return nil
 }
 
-func swap(path, spare string, data []byte, perm os.FileMode) error {
+// MakeEmpty makes a file for the next Swap of a path, as its Spare, or for a WriteBy, so that
+// these need not. One that is there is left alone.
+func MakeEmpty(spare string, perm os.FileMode) error {
+	f, err := openSpare(spare, perm)
+	if err != nil {
+		return fmt.Errorf("make %s: %w", spare, err)
+	}
+	return f.Close()
+}
+
+// WriteBy is WriteVolatile through a file of MakeEmpty on the same file system, which
+// takes the name; it makes that file when it is not there. Two at a time through one must not be.
+func WriteBy(spare, path string, data []byte, perm os.FileMode) error {
+	err := fill(spare, data, perm)
+	if err == nil {
+		err = unix.Rename(spare, path)
+	}
+	if err != nil {
+		os.Remove(spare)
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+func openSpare(spare string, perm os.FileMode) (*os.File, error) {
 	// Not blocking also tells package os not to try whether it can be polled.
-	f, err := os.OpenFile(spare, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, perm)
+	return os.OpenFile(spare, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, perm)
+}
+
+func swap(path, spare string, data []byte, perm os.FileMode) error {
+	if err := fill(spare, data, perm); err != nil {
+		os.Remove(spare) // the next one makes it anew
+		return err
+	}
+	// Other than a rename, an exchange takes the place of a directory, too.
+	var old unix.Stat_t
+	if unix.Lstat(path, &old) == nil && old.Mode&unix.S_IFMT != unix.S_IFREG {
+		return fmt.Errorf("%s is not a regular file; remove it", path)
+	}
+	err := unix.Renameat2(unix.AT_FDCWD, spare, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
+		err = unix.Rename(spare, path)
+	}
+	if err != nil {
+		return &os.LinkError{Op: "rename", Old: spare, New: path, Err: err}
+	}
+	return nil
+}
+
+// fill makes data the content of a spare.
+func fill(spare string, data []byte, perm os.FileMode) error {
+	f, err := openSpare(spare, perm)
 	if err != nil {
 		return err
 	}
@@ -49,21 +98,5 @@ func swap(path, spare string, data []byte, perm os.FileMode) error {
 	if err == nil && st.Mode().Perm() != perm {
 		err = f.Chmod(perm)
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		os.Remove(spare) // the next one makes it anew
-		return err
-	}
-	// Other than a rename, an exchange takes the place of a directory, too.
-	var old unix.Stat_t
-	if unix.Lstat(path, &old) == nil && old.Mode&unix.S_IFMT != unix.S_IFREG {
-		return fmt.Errorf("%s is not a regular file; remove it", path)
-	}
-	err = unix.Renameat2(unix.AT_FDCWD, spare, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
-		err = unix.Rename(spare, path)
-	}
-	if err != nil {
-		return &os.LinkError{Op: "rename", Old: spare, New: path, Err: err}
-	}
-	return nil
+	return errors.Join(err, f.Close())
 }

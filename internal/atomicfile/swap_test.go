@@ -104,3 +104,42 @@ func TestSwapOnAFullDisk(t *testing.T) {
 		t.Errorf("%q %v", b, err)
 	}
 }
+
+// TestWriteBy: a file that was made ahead, with whatever a killed program left in it, becomes
+// the record as it is whole; without one it is made.
+func TestWriteBy(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, next := filepath.Join(dir, "record.json"), filepath.Join(dir, TempPrefix+"next")
+	const none = "none"
+	for _, ahead := range []string{"", "something much longer that was never finished", none} {
+		if ahead != none {
+			if err := os.WriteFile(next, []byte(ahead), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := MakeEmpty(next, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := WriteBy(next, path, []byte("text"), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		st, err := os.Stat(path)
+		if err != nil || st.Mode().Perm() != 0o640 {
+			t.Fatalf("%v %v", st, err)
+		}
+		if b, err := os.ReadFile(path); err != nil || string(b) != "text" {
+			t.Errorf("%q %v", b, err)
+		}
+		if _, err := os.Lstat(next); !os.IsNotExist(err) {
+			t.Errorf("it is still there: %v", err)
+		}
+	}
+	// What cannot be written leaves what was there, and no unfinished file.
+	if err := WriteBy(next, filepath.Join(dir, "no/such/dir"), nil, 0o600); err == nil {
+		t.Error("written nowhere")
+	}
+	if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {
+		t.Errorf("%v %v", names, err)
+	}
+}

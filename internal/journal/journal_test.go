@@ -349,8 +349,9 @@ func TestClaimedRecordsAreStillLeft(t *testing.T) {
 	}
 }
 
-// TestADirectoryMadeAheadIsNoRecord: an owner that has one and no record has left nothing.
-func TestADirectoryMadeAheadIsNoRecord(t *testing.T) {
+// TestWhatIsMadeAheadIsNoRecord: an owner that has a directory, a file for its first record and
+// no record has left nothing; the file becomes that record.
+func TestWhatIsMadeAheadIsNoRecord(t *testing.T) {
 	t.Parallel()
 	j := open(t)
 	o, err := j.Own("e")
@@ -358,11 +359,12 @@ func TestADirectoryMadeAheadIsNoRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := o.MakeDir(); err != nil {
+		if err := o.GetReady(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := os.Stat(o.dir); err != nil {
+	next := o.next
+	if _, err := os.Stat(next); err != nil {
 		t.Error(err)
 	}
 	releaseLock(o.lock) // as when it is killed
@@ -372,7 +374,25 @@ func TestADirectoryMadeAheadIsNoRecord(t *testing.T) {
 	if o, err = j.Own("e"); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(o.Put("process", "a", nil), o.Delete("process", "a"), o.MakeDir(), o.Close()); err != nil {
+	if _, err := os.Stat(next); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the next owner of the name keeps it: %v", err)
+	}
+	if err := o.GetReady(); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"a", "b"} {
+		if err := o.PutVolatile("process", id, id); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(next); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("it is not the first record: %v", err)
+		}
+	}
+	recs, err := o.Records()
+	if got := ids(t, recs, err); got != "e/process/a e/process/b" {
+		t.Error(got)
+	}
+	if err := errors.Join(o.Delete("process", "a"), o.Delete("process", "b"), o.GetReady(), o.Close()); err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{j.records(), j.owners()} {
@@ -380,7 +400,7 @@ func TestADirectoryMadeAheadIsNoRecord(t *testing.T) {
 			t.Errorf("%s: %v %v", dir, entries, err)
 		}
 	}
-	if err := o.MakeDir(); !errors.Is(err, errClosed) {
+	if err := o.GetReady(); !errors.Is(err, errClosed) {
 		t.Errorf("after the end: %v", err)
 	}
 }

@@ -26,6 +26,8 @@ type Owner struct {
 	lock *os.File // nil once closed
 	// kept tells that the name of dir survives a power cut.
 	kept bool
+	// next is an empty file in dir for the next record; empty is none.
+	next string
 }
 
 // errClosed is returned after Close.
@@ -72,8 +74,16 @@ func (o *Owner) put(kind, id string, data any, durable bool) error {
 		return fmt.Errorf("journal: record %s %q: %w", kind, id, err)
 	}
 	write := atomicfile.WriteVolatile
-	if durable {
+	switch {
+	case durable:
 		write = atomicfile.Write
+	case o.next != "":
+		// Whatever becomes of it, it is used once.
+		next := o.next
+		o.next = ""
+		write = func(path string, data []byte, perm os.FileMode) error {
+			return atomicfile.WriteBy(next, path, data, perm)
+		}
 	}
 	if err := write(o.path(kind, id), b, 0o600); err != nil {
 		return fmt.Errorf("journal: record %s %q: %w", kind, id, err)
@@ -97,15 +107,22 @@ func (o *Owner) makeDir(durable bool) error {
 	return nil
 }
 
-// MakeDir makes the directory of the owner's records, so that the first of them need
-// not wait for it. Close removes it.
-func (o *Owner) MakeDir() error {
+// GetReady makes the directory of the owner's records and an empty file in it, so that the first
+// volatile record need not wait for them. Close removes both.
+func (o *Owner) GetReady() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.lock == nil {
 		return errClosed
 	}
-	if err := o.makeDir(false); err != nil {
+	err := o.makeDir(false)
+	if err == nil && o.next == "" {
+		next := filepath.Join(o.dir, atomicfile.TempPrefix+"next")
+		if err = atomicfile.MakeEmpty(next, 0o600); err == nil {
+			o.next = next
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("journal: owner %q: %w", o.name, err)
 	}
 	return nil
@@ -162,6 +179,9 @@ func (o *Owner) Close() error {
 		releaseLock(o.lock)
 		o.lock = nil
 	}()
+	if o.next != "" {
+		_ = os.Remove(o.next) // the directory's removal tells
+	}
 	err := os.Remove(o.dir)
 	switch {
 	case err == nil, errors.Is(err, os.ErrNotExist):
