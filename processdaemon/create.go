@@ -57,6 +57,7 @@ func (d *Daemon) Create(spec protocol.Spec) (protocol.Status, error) {
 	}
 	d.hold(&r.Spec)
 	t := d.newTask(r)
+	t.created = true
 	d.tasks[spec.ID] = t
 	t.resume()
 	if t.leased {

@@ -54,9 +54,7 @@ func (t *task) run(line, what, key string) (keeper.Entry, error) {
 	defer s.Stderr.Close()
 	t.d.rotator.add(spec.Sandbox)
 	t.d.rotator.addPlace(spec.Sandbox, spec.LogPath, as)
-	limits := groupLimits(&spec.Limits)
-	limits.PidsIfPossible = t.rec.PidsUnasked
-	if t.rec.Notes, err = t.group.Create(limits); err != nil {
+	if t.rec.Notes, err = t.group.Create(t.limits()); err != nil {
 		return keeper.Entry{}, err
 	}
 	if what != "startCmd" {

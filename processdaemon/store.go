@@ -20,6 +20,9 @@ import (
 // recordFormat is the version of the record on disk.
 const recordFormat = 1
 
+// recordMode is that of a record's file: the environment may hold secrets.
+const recordMode = 0o600
+
 // record is all that the daemon knows about a task, and what it keeps on disk.
 // Times with the suffix By or At are nanoseconds of CLOCK_BOOTTIME, which no
 // clock adjustment moves and which BootID makes comparable after a restart.
@@ -133,12 +136,13 @@ func (s *store) save(r *record, durable bool) error {
 	switch {
 	case durable:
 		write = atomicfile.Write
+		// No more of its records take turns, see below.
+		_ = os.Remove(atomicfile.Spare(s.path(r.Spec.ID)))
 	case len(r.Files) > 0:
 		// After a power cut an older record could lack some of them.
 		write = atomicfile.WriteVolatile
 	}
-	// The environment may hold secrets: nobody else reads records.
-	if err := write(s.path(r.Spec.ID), b, 0o600); err != nil {
+	if err := write(s.path(r.Spec.ID), b, recordMode); err != nil {
 		return fmt.Errorf("record of task %q: %w", r.Spec.ID, err)
 	}
 	return failpoint.Inject("processdaemon/saved/" + string(r.State))

@@ -30,6 +30,7 @@ type task struct {
 	leased     bool
 	hasStopCmd bool
 	group      *cgroup.Group
+	created    bool // by this daemon, just now
 	mail       chan message
 	done       chan struct{} // closed when the loop has ended
 	ctx        context.Context
@@ -129,6 +130,9 @@ func (t *task) loop() {
 	}()
 	t.enter()
 	t.takeUp()
+	if t.created && t.rec.State == ready {
+		t.getReady()
+	}
 	for !t.removed {
 		select {
 		case <-t.ctx.Done():
