@@ -281,9 +281,7 @@ func (t *task) remove() error {
 	}
 	t.keepLogs()
 	var errs []error
-	for _, f := range t.rec.Files {
-		errs = append(errs, t.removeFile(f))
-	}
+	errs = append(errs, t.removeFiles())
 	errs = append(errs, t.group.Remove())
 	if err := errors.Join(errs...); err != nil {
 		return fail(protocol.CodeInternal, "task %q is not wholly removed: %v", t.rec.Spec.ID, err)

@@ -46,6 +46,9 @@ func (t *task) putFiles(files []protocol.File) error {
 	if err := t.d.store.save(r, true); err != nil {
 		return fail(protocol.CodeInternal, "%v", err)
 	}
+	t.d.files.mu.Lock()
+	defer t.d.files.mu.Unlock()
+	t.d.files.claim(paths, r.Spec.ID)
 	for i, f := range files {
 		if err := t.putFile(paths[i], f, owners[i]); err != nil {
 			return fail(protocol.CodeInvalid, "process %q: file %s: %v", r.Spec.Name, f.Path, err)

@@ -96,6 +96,21 @@ func makeIn(root *os.Root, name string, owner *account) error {
 	return errors.Join(self.Chown(owner.uid, owner.gid), self.Close())
 }
 
+// removeFiles removes the files that were put in place for the task, but for those that a
+// later one was given.
+func (t *task) removeFiles() error {
+	if len(t.rec.Files) == 0 {
+		return nil
+	}
+	t.d.files.mu.Lock()
+	defer t.d.files.mu.Unlock()
+	var errs []error
+	for _, f := range t.d.files.release(t.rec.Files, t.rec.Spec.ID) {
+		errs = append(errs, t.removeFile(f))
+	}
+	return errors.Join(errs...)
+}
+
 // removeFile removes a file of the task; one that is gone is no error.
 func (t *task) removeFile(path string) error {
 	dir, name, err := t.openPlace(path, nil)

@@ -103,6 +103,8 @@ type Daemon struct {
 	calm *time.Timer
 	// troubles are what was damaged or cannot be used, for Info; New alone adds to them.
 	troubles []string
+	// files knows whose the files of secrets and configmaps are.
+	files fileOwners
 	// uploads is held while a file is uploaded.
 	uploads sync.Mutex
 

@@ -14,6 +14,7 @@ import (
 // recover takes up what an earlier daemon left.
 func (d *Daemon) recover() {
 	recs, complete := d.store.load()
+	d.files.claimRecorded(recs)
 	known := map[string]bool{}
 	for _, r := range recs {
 		known[shortHash(r.Spec.ID)] = true
