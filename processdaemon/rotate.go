@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,7 +32,9 @@ type rotator struct {
 
 	mu     sync.Mutex
 	byPath map[string]*outputFile
-	byWD   map[int32]*outputFile
+	// byWD are those that a watch is for. The kernel has one for a directory, however often it
+	// is asked for, and two tasks may have their logPath in the same (inotify_add_watch(2)).
+	byWD   map[int32][]*outputFile
 	active map[*outputFile]struct{}
 }
 
@@ -62,7 +65,7 @@ const (
 func newRotator(limit int64, files int, log *slog.Logger) *rotator {
 	r := &rotator{
 		limit: limit, files: max(0, files), log: log, wake: make(chan struct{}, 1),
-		byPath: map[string]*outputFile{}, byWD: map[int32]*outputFile{}, active: map[*outputFile]struct{}{},
+		byPath: map[string]*outputFile{}, byWD: map[int32][]*outputFile{}, active: map[*outputFile]struct{}{},
 	}
 	if limit <= 0 {
 		return r
@@ -137,8 +140,12 @@ func (r *rotator) drop(sandbox string) {
 // leave looks at a file no more. The lock is held.
 func (r *rotator) leave(f *outputFile) {
 	delete(r.active, f)
-	for wd, other := range r.byWD {
-		if other == f {
+	for wd, all := range r.byWD {
+		if !slices.Contains(all, f) {
+			continue
+		}
+		all = slices.DeleteFunc(all, func(other *outputFile) bool { return other == f })
+		if r.byWD[wd] = all; len(all) == 0 {
 			// An error means that it has fired.
 			_, _ = unix.InotifyRmWatch(int(r.in.Fd()), uint32(wd))
 			delete(r.byWD, wd)
@@ -215,18 +222,34 @@ func (r *rotator) readEvents() {
 		if err != nil {
 			return
 		}
-		r.mu.Lock()
-		for b := buf[:n]; len(b) >= unix.SizeofInotifyEvent; {
-			wd := int32(binary.NativeEndian.Uint32(b))
-			nameLen := int(binary.NativeEndian.Uint32(b[12:]))
-			b = b[min(len(b), unix.SizeofInotifyEvent+nameLen):]
-			if f := r.byWD[wd]; f != nil {
-				delete(r.byWD, wd)
-				r.activate(f)
-			}
-		}
-		r.mu.Unlock()
+		r.takeEvents(buf[:n])
 	}
+}
+
+func (r *rotator) takeEvents(b []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(b) >= unix.SizeofInotifyEvent {
+		wd, mask := int32(binary.NativeEndian.Uint32(b)), binary.NativeEndian.Uint32(b[4:])
+		nameLen := int(binary.NativeEndian.Uint32(b[12:]))
+		b = b[min(len(b), unix.SizeofInotifyEvent+nameLen):]
+		if mask&unix.IN_Q_OVERFLOW != 0 {
+			// The queue ran over: whose watches have fired is not known.
+			for wd := range r.byWD {
+				r.fired(wd)
+			}
+			continue
+		}
+		r.fired(wd)
+	}
+}
+
+// fired is called with the lock held.
+func (r *rotator) fired(wd int32) {
+	for _, f := range r.byWD[wd] {
+		r.activate(f)
+	}
+	delete(r.byWD, wd)
 }
 
 // lookAll looks at the files that were written to, and returns how many are left
@@ -312,7 +335,9 @@ func (r *rotator) rest(f *outputFile, path string) bool {
 	if err != nil {
 		return false
 	}
-	r.byWD[int32(wd)] = f
+	if all := r.byWD[int32(wd)]; !slices.Contains(all, f) {
+		r.byWD[int32(wd)] = append(all, f)
+	}
 	return true
 }
 
