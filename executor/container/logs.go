@@ -27,8 +27,6 @@ type copier struct {
 	out, err       *logFile
 	stdout, stderr position
 	tail           *tail
-	// failed holds the first write error; output is read on and dropped after it.
-	failed error
 }
 
 // position is a place in one of the two streams. Each has its own, because the
@@ -151,12 +149,10 @@ func orNever(c <-chan struct{}, never bool) <-chan struct{} {
 }
 
 func (c *copier) open(sandbox string, o *Options) error {
-	var err error
-	if c.out, err = openLog(sandbox, "stdout", o.LogSize, o.LogFiles); err != nil {
-		return err
-	}
-	c.err, err = openLog(sandbox, "stderr", o.LogSize, o.LogFiles)
-	return err
+	var outErr, errErr error
+	c.out, outErr = openLog(sandbox, "stdout", o.LogSize, o.LogFiles)
+	c.err, errErr = openLog(sandbox, "stderr", o.LogSize, o.LogFiles)
+	return errors.Join(outErr, errErr)
 }
 
 func (c *copier) close() {
@@ -252,7 +248,8 @@ func whole(err error) error {
 }
 
 // writer writes to a log file and the tail. A full disk must not stop the
-// reading, or the container would block on its own output.
+// reading, or the container would block on its own output. What cannot be written is lost,
+// and what comes once there is room again is not.
 func (c *copier) writer(stream byte) io.Writer {
 	f := c.out
 	if stream == streamStderr {
@@ -260,8 +257,8 @@ func (c *copier) writer(stream byte) io.Writer {
 	}
 	return writerFunc(func(p []byte) (int, error) {
 		c.tail.write(p)
-		if c.failed == nil {
-			_, c.failed = f.Write(p)
+		if f != nil {
+			_, _ = f.Write(p) // see above
 		}
 		return len(p), nil
 	})

@@ -26,6 +26,7 @@ type logFile struct {
 	size int64
 	keep int
 
+	// f is nil when the file could not be opened; the next Write tries again.
 	f *os.File
 	// begin is the place of the file's first byte, written how much it holds.
 	begin, written int64
@@ -77,6 +78,11 @@ func (l *logFile) open() error {
 
 // Write appends, in a new file when this one is full.
 func (l *logFile) Write(p []byte) (int, error) {
+	if l.f == nil {
+		if err := l.open(); err != nil {
+			return 0, err
+		}
+	}
 	full := l.size > 0 && l.written > 0 && l.written+int64(len(p)) > l.size
 	// A line without end must not keep the file from being rotated for ever.
 	if full && (!l.inLine || l.written > 2*l.size) {
@@ -97,19 +103,17 @@ func (l *logFile) rotate() error {
 		return fmt.Errorf("rotate: %w", err)
 	}
 	l.old = append(l.old, l.begin)
-	begin := l.begin + l.written
+	l.begin, l.written = l.begin+l.written, 0
 	l.f.Close()
-	if err := l.open(); err != nil {
-		return err
-	}
-	l.begin = begin
+	l.f = nil
+	// Before the new file is made, for which a full disk may have no room.
 	for len(l.old) > l.keep {
 		if err := os.Remove(filepath.Join(l.dir, l.rotated(l.old[0]))); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("rotate: %w", err)
+			break // the next rotation tries again
 		}
 		l.old = l.old[1:]
 	}
-	return nil
+	return l.open()
 }
 
 // Close closes the file; a nil one has none.

@@ -138,7 +138,6 @@ func (r *Runtime) begin(t *task, b beginning) *run {
 	out := &copier{tail: n.tail}
 	if err := out.open(t.sandbox, &r.opt); err != nil {
 		r.log.Error("a container's output is not kept", "task", t.id, "err", err)
-		out.failed = err
 	}
 	copying, stopCopying := context.WithCancel(r.ctx)
 	following, stopFollowing := context.WithCancel(copying)
