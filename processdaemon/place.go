@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"tandem/internal/atomicfile"
 	"tandem/internal/safepath"
 )
 
@@ -138,5 +139,5 @@ func (t *task) removeFile(path string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(self.Sync(), self.Close())
+	return errors.Join(atomicfile.SyncOpen(self), self.Close())
 }

@@ -119,8 +119,15 @@ func SyncDir(dir string) error {
 		return fmt.Errorf("sync directory %s: %w", dir, err)
 	}
 	defer d.Close()
-	if err := d.Sync(); err != nil {
-		return fmt.Errorf("sync directory %s: %w", dir, err)
+	return SyncOpen(d)
+}
+
+// SyncOpen is SyncDir for a directory that is open. Some file systems, such as those shared with
+// a virtual machine's host, sync files alone and say EINVAL of directories (fsync(2)): they
+// give no more, and that is no failure.
+func SyncOpen(d *os.File) error {
+	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) {
+		return fmt.Errorf("sync directory %s: %w", d.Name(), err)
 	}
 	return nil
 }

@@ -1,8 +1,10 @@
 package atomicfile
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -105,5 +107,25 @@ func TestSetAside(t *testing.T) {
 	}
 	if _, err := SetAside(path, corrupt); err == nil {
 		t.Error("a file that is not there was set aside")
+	}
+}
+
+// TestDirectoriesThatCannotBeSynced: there are file systems that sync files alone, of which
+// the kernel's own are some.
+func TestDirectoriesThatCannotBeSynced(t *testing.T) {
+	t.Parallel()
+	d, err := os.Open("/proc")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer d.Close()
+	if err := d.Sync(); !errors.Is(err, syscall.EINVAL) {
+		t.Skip("its directories can be synced: ", err)
+	}
+	if err := SyncDir("/proc"); err != nil {
+		t.Error(err)
+	}
+	if err := SyncDir("/no/such/directory"); err == nil {
+		t.Error("what is not there was synced")
 	}
 }

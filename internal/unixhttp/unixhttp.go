@@ -165,11 +165,16 @@ func removeStale(ctx context.Context, path string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
-	if err == nil {
+	switch {
+	case err == nil:
 		conn.Close()
 		return fmt.Errorf("socket %s: another daemon is listening there; stop it or choose another path", path)
-	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
+	case errors.Is(err, syscall.EAGAIN):
+		// As many wait for it as the kernel lets wait (connect(2) of a unix socket).
+		return fmt.Errorf("socket %s: another daemon is listening there and has not answered for long; stop it or choose another path", path)
+	case errors.Is(err, os.ErrNotExist):
+		return nil // whoever listened has just closed it
+	case !errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("socket %s: %w", path, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {

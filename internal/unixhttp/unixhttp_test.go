@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -12,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"tandem/internal/testkit"
 )
@@ -178,5 +181,37 @@ func TestOtherUserIsRefused(t *testing.T) {
 	}
 	if got := call(65534, nil); !strings.HasPrefix(got, "Forbidden|") {
 		t.Errorf("a stranger got past the peer check: %s", got)
+	}
+}
+
+// TestListenBesideOneThatIsFull: a daemon that hangs, for which as many wait as may, is not taken
+// for one that has ended, and it is said what is wrong.
+func TestListenBesideOneThatIsFull(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(testkit.ShortDir(t), "s")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	const most = 10
+	for range most {
+		c, err := net.Dial("unix", path)
+		if errors.Is(err, unix.EAGAIN) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	if l, err := Listen(t.Context(), path, ""); err == nil || !strings.Contains(err.Error(), "another daemon is listening") {
+		t.Errorf("%v, %v", l, err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("its socket is gone: %v", err)
 	}
 }
