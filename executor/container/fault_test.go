@@ -140,6 +140,7 @@ func TestSilentEngineBlocksNobody(t *testing.T) {
 func TestEngineBackInTime(t *testing.T) {
 	t.Parallel()
 	f, p := behindProxy(t)
+	f.opt.ExitPatience = 30 * time.Second // the two tries that are lost take more than half of a second
 	task := f.task("sleep 0.2; echo late; exit 9")
 	f.launch(task)
 	p.Arm("POST .*/wait$", enginetest.DropRequest, 2)
@@ -256,7 +257,7 @@ func TestEngineErrorIsShown(t *testing.T) {
 func TestOutputSurvivesHiccups(t *testing.T) {
 	t.Parallel()
 	f, p := behindProxy(t)
-	task := f.task("for i in $(seq 1 400); do echo line $i; [ $((i % 20)) = 0 ] && sleep 0.1; done")
+	task := f.task("for i in $(seq 1 400); do echo line $i; [ $((i % 20)) = 0 ] && sleep 0.2; done")
 	f.launch(task)
 	for range 3 {
 		time.Sleep(300 * time.Millisecond) // let it write; no outcome depends on how much
