@@ -86,7 +86,7 @@ func startCluster(t *testing.T, o clusterOptions) *cluster {
 	}
 	c.startAgent()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second*patience)
 		defer cancel()
 		if err := c.agent.Shutdown(ctx); err != nil {
 			t.Errorf("shut the agent down: %v", err)

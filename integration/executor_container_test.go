@@ -267,7 +267,7 @@ func TestExecutorShutdownOfTheFrameworkLeavesNothing(t *testing.T) {
 	c := startCluster(t, clusterOptions{noDaemon: true})
 	g := c.launch(box("a", "HOST", "trap '' TERM; while :; do sleep 0.1; done"))
 	c.waitState(g, "a", mesos.TASK_RUNNING)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second*patience)
 	defer cancel()
 	if err := c.agent.Shutdown(ctx); err != nil {
 		t.Error(err)

@@ -458,7 +458,7 @@ func (f *faultStack) containers() []container.Summary {
 	if harness.engine == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second*patience)
 	defer cancel()
 	all, err := harness.engine.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", "tandem.owner"))})
 	if err != nil {

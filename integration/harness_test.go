@@ -224,12 +224,12 @@ func (d *daemon) start() {
 	})
 }
 
-// end sends a signal and waits for the end, which SIGKILL brings after ten seconds.
+// end sends a signal and waits for the end, which SIGKILL brings when it takes too long.
 func (d *daemon) end(sig syscall.Signal) {
 	d.cmd.Process.Signal(sig)
 	select {
 	case <-d.done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(10 * time.Second * patience):
 		d.t.Errorf("the process daemon did not end after %s", sig)
 		d.cmd.Process.Kill()
 		<-d.done
