@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -229,10 +230,16 @@ func TestKillWhileACheckIsUnderWay(t *testing.T) {
 func TestHealthOfPlainTasks(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{})
+	// The task is alive until the command has told its exit code, however long that takes.
+	alive, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alive.Close()
 	g := c.launchPlain("plain", mesos.TaskInfo{
 		Command: &mesos.CommandInfo{Value: new("sleep 1000")},
 		HealthCheck: &mesos.HealthCheck{
-			Type: mesos.HealthCheck_TCP, TCP: &mesos.HealthCheck_TCPCheckInfo{Port: uint32(closedPort(t))},
+			Type: mesos.HealthCheck_TCP, TCP: &mesos.HealthCheck_TCPCheckInfo{Port: uint32(alive.Addr().(*net.TCPAddr).Port)},
 			DelaySeconds: new(0.0), GracePeriodSeconds: new(0.0), IntervalSeconds: new(0.2), TimeoutSeconds: new(5.0),
 		},
 		Check: &mesos.CheckInfo{
@@ -242,18 +249,15 @@ func TestHealthOfPlainTasks(t *testing.T) {
 			DelaySeconds: new(0.0), IntervalSeconds: new(0.1), TimeoutSeconds: new(5.0),
 		},
 	})
+	eventually(t, 20*time.Second, "the exit code of the check", func() bool {
+		return slices.ContainsFunc(c.all(g, "plain"), func(u mesos.TaskStatus) bool {
+			return u.GetReason() == mesos.REASON_TASK_CHECK_STATUS_UPDATED && u.CheckStatus.GetCommand().GetExitCode() == 7
+		})
+	})
+	alive.Close()
 	u := c.waitState(g, "plain", mesos.TASK_FAILED)
 	if !strings.Contains(u.GetMessage(), "failed 3 times in a row") {
 		t.Errorf("message %q", u.GetMessage())
-	}
-	told := false
-	for _, u := range c.all(g, "plain") {
-		if u.GetReason() == mesos.REASON_TASK_CHECK_STATUS_UPDATED {
-			told = u.CheckStatus.GetCommand().GetExitCode() == 7
-		}
-	}
-	if !told {
-		t.Error("the exit code of the check was not told")
 	}
 	c.waitExecutorGone(g)
 	c.nothingLeft()
