@@ -1,6 +1,7 @@
 package processdaemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -111,19 +112,23 @@ func hasEnv(env []string, name string) bool {
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// fullEnv is the task's environment, exactly, with PATH and HOME when it lacks them.
+// fullEnv is the task's environment, exactly, with PATH, HOME, USER and LOGNAME when it lacks them, as
+// systemd.exec(5) has it: start scripts of many servers ask for their user.
 // A command beside the main process also has MAINPID, as in systemd.service(5): without a
 // pid file it could not know it.
-func fullEnv(env []string, home string, mainPid int) []string {
-	out := append(make([]string, 0, len(env)+3), env...)
-	if mainPid != 0 && !hasEnv(out, "MAINPID") {
-		out = append(out, "MAINPID="+strconv.Itoa(mainPid))
+func fullEnv(env []string, as *account, mainPid int) []string {
+	out := append(make([]string, 0, len(env)+5), env...)
+	lacks := func(name, value string) {
+		if value != "" && !hasEnv(out, name) {
+			out = append(out, name+"="+value)
+		}
 	}
-	if !hasEnv(out, "PATH") {
-		out = append(out, "PATH="+defaultPath)
+	if mainPid != 0 {
+		lacks("MAINPID", strconv.Itoa(mainPid))
 	}
-	if !hasEnv(out, "HOME") {
-		out = append(out, "HOME="+home)
-	}
+	lacks("PATH", defaultPath)
+	lacks("HOME", cmp.Or(as.home, "/"))
+	lacks("USER", as.name)
+	lacks("LOGNAME", as.name)
 	return out
 }

@@ -96,7 +96,7 @@ func (t *task) beside(ctx context.Context, argv, env []string) (_ *command, err 
 	if err != nil {
 		return nil, fail(protocol.CodeInternal, "%v", err)
 	}
-	env = fullEnv(append(append([]string(nil), spec.Env...), env...), as.home, t.status().Pid)
+	env = fullEnv(append(append([]string(nil), spec.Env...), env...), as, t.status().Pid)
 	path, err := findProgram(argv[0], spec.WorkPath, env)
 	if err != nil {
 		return nil, &notFoundError{argv[0] + ": " + err.Error()}

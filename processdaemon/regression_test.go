@@ -27,6 +27,7 @@ func TestP1CommandsTakeArgumentsAndEnvironment(t *testing.T) {
 		"shell":    {`./show.sh "one arg" "$GREETING"`, "[one arg] [v] env=v path home=/root pwd"},
 		"pipeline": {"./show.sh 1 | cat; ./show.sh 2", "[1] env=v path home=/root pwd\n[2] env=v path home=/root pwd"},
 		"no-magic": {"./plain.sh x", "plain x"},
+		"who":      {`test "$USER $LOGNAME" = "$(id -un) $(id -un)" && echo it is`, "it is"},
 	} {
 		s := spec(d, id, c.cmd)
 		s.Env = []string{"GREETING=v", "HOME=/root"}

@@ -37,7 +37,7 @@ func (t *task) run(line, what, key string) (keeper.Entry, error) {
 	if t.rec.Exit != nil || t.early != nil {
 		mainPid = 0 // it may be a stranger's by now
 	}
-	s := keeper.Spec{Key: key, Argv: argv, Dir: spec.WorkPath, Env: fullEnv(spec.Env, as.home, mainPid)}
+	s := keeper.Spec{Key: key, Argv: argv, Dir: spec.WorkPath, Env: fullEnv(spec.Env, as, mainPid)}
 	if as.cred != nil {
 		s.As = &keeper.Credential{UID: as.cred.Uid, GID: as.cred.Gid, Groups: as.cred.Groups}
 	}
