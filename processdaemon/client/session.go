@@ -22,12 +22,12 @@ func (c *Client) Upload(ctx context.Context, id string, f protocol.File) error {
 	return c.call(ctx, callTimeout, http.MethodPost, taskPath(id, "/upload"), f, nil)
 }
 
-// Terminal is where a session reads and writes, and Size that of its TTY in characters. They have
-// names here for those outside of this module, who may not import what they are of.
-type (
-	Terminal = execstream.Terminal
-	Size     = execstream.Size
-)
+// Terminal is where a session reads and writes. It has a name here for those outside of this
+// module, who may not import the package that it is of.
+type Terminal = execstream.Terminal
+
+// Size is that of a Terminal's TTY, in characters.
+type Size = execstream.Size
 
 // Session runs a command beside a running task, with input and output, and returns
 // its exit code. When the context ends, the command is killed.
