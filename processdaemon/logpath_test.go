@@ -239,3 +239,53 @@ func TestLogPathErrors(t *testing.T) {
 		t.Errorf("%q %v", out.String(), err)
 	}
 }
+
+// TestPiecesOfALogPathAreRead: what was cut off the file of another user than root is that user's, with the
+// file's mode, and read like the rest.
+func TestPiecesOfALogPathAreRead(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: files are another user's")
+	}
+	dir := testkit.PublicDir(t)
+	as, err := lookupAccount("nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, text := filepath.Join(dir, "app.log"), numbers(1, 30000)
+	write(t, path, text, 0o640)
+	for _, p := range []string{dir, path} {
+		if err := os.Chown(p, as.uid, as.gid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := newLogPlace(filepath.Join(dir, "*.log"), as)
+	if err := p.rotate(64<<10, 10); err != nil {
+		t.Fatal(err)
+	}
+	pieces, err := filepath.Glob(path + ".*")
+	if err != nil || len(pieces) == 0 {
+		t.Fatal(pieces, err)
+	}
+	for _, name := range pieces {
+		st, err := os.Stat(name)
+		if err != nil || st.Size() > 0 && (st.Mode() != 0o640 || ownerOf(t, st) != strconv.Itoa(as.uid)) {
+			t.Errorf("%s: %v, of user %s, %v", name, st.Mode(), ownerOf(t, st), err)
+		}
+	}
+	var got strings.Builder
+	for at, buf := int64(0), make([]byte, 10_000); ; {
+		n, next, err := p.readAt("app.log", at, buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			break
+		}
+		got.Write(buf[:n])
+		at = next
+	}
+	if got.String() != text {
+		t.Errorf("%d bytes are read of %d", got.Len(), len(text))
+	}
+}

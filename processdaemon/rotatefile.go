@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -278,11 +279,25 @@ func copyPart(root *os.Root, f *os.File, tmp, to string, from, n int64) error {
 		return err
 	}
 	_, err = io.Copy(w, io.NewSectionReader(f, from, n))
+	likeness(w, f)
 	if err = errors.Join(err, w.Close()); err != nil {
 		_ = root.Remove(tmp) // a later try removes it, too
 		return err
 	}
 	return root.Rename(tmp, to)
+}
+
+// likeness gives a piece the owner and the mode of its file: whoever may read the one may read the
+// other, and nobody else. Where that cannot be, as on some file systems, it is the daemon's own.
+func likeness(w, f *os.File) {
+	st, err := f.Stat()
+	if err != nil {
+		return
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
+		_ = w.Chown(int(sys.Uid), int(sys.Gid)) // see above
+	}
+	_ = w.Chmod(st.Mode().Perm()) // see above
 }
 
 // emptyPiece makes the piece that is being cut without content.
