@@ -18,7 +18,14 @@ import (
 
 // everySecond is a check from the start on, once a second.
 func everySecond(h api.HealthCheck, failures uint32) api.HealthCheck {
-	h.IntervalSeconds, h.TimeoutSeconds, h.ConsecutiveFailures = 1, 1, failures
+	// Where one failure ends a task, a machine with much to do must not be taken for one.
+	h.IntervalSeconds, h.TimeoutSeconds, h.ConsecutiveFailures = 1, 10, failures
+	return h
+}
+
+// withinASecond is a check that gets no answer, of which one need not be sure for long.
+func withinASecond(h api.HealthCheck) api.HealthCheck {
+	h.TimeoutSeconds = 1
 	return h
 }
 
@@ -173,10 +180,10 @@ func TestHealthFailuresTellWhy(t *testing.T) {
 		message string
 	}{
 		"closed":  {everySecond(api.HealthCheck{Type: api.CheckTCP, TCP: &api.TCPCheck{Port: port}}, 2), fmt.Sprintf("2 times in a row, last: 127.0.0.1:%d: connection refused", port)},
-		"mute":    {everySecond(api.HealthCheck{Type: api.CheckHTTP, HTTP: &api.HTTPCheck{Port: mutePort, Path: "/"}}, 1), "failed: no answer within 1s"},
-		"nogrpc":  {everySecond(api.HealthCheck{Type: api.CheckGRPC, GRPC: &api.GRPCCheck{Port: mutePort}}, 1), "health check GRPC"},
+		"mute":    {withinASecond(everySecond(api.HealthCheck{Type: api.CheckHTTP, HTTP: &api.HTTPCheck{Port: mutePort, Path: "/"}}, 1)), "failed: no answer within 1s"},
+		"nogrpc":  {withinASecond(everySecond(api.HealthCheck{Type: api.CheckGRPC, GRPC: &api.GRPCCheck{Port: mutePort}}, 1)), "health check GRPC"},
 		"output":  {byCommand("echo replica is behind; exit 3", 2), "exit code 3: replica is behind"},
-		"slow":    {byCommand("sleep 4713", 1), "failed: no answer within 1s"},
+		"slow":    {withinASecond(byCommand("sleep 4713", 1)), "failed: no answer within 1s"},
 		"missing": {byCommand("no-such-program --check", 1), "exit code 127: no-such-program: no such program in PATH"},
 	} {
 		s := proc(c, name, "exec sleep 1000")
