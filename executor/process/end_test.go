@@ -118,9 +118,12 @@ func TestARestartInDoubtIsNoCertainEnd(t *testing.T) {
 	cancel()
 	<-restarted
 	back()
-	// The daemon's word settles it.
-	if err := r.Stop(t.Context(), "a", 0); err != nil {
-		t.Fatal(err)
-	}
-	h.certain(r, "a", "the daemon says so", true)
+	// The daemon's word settles it; a stop does without that when it comes late.
+	eventually(t, "the daemon's word", func() bool {
+		if err := r.Stop(t.Context(), "a", 0); err != nil {
+			t.Fatal(err)
+		}
+		_, certain := r.Ended("a")
+		return certain
+	})
 }
