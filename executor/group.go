@@ -43,6 +43,9 @@ func (g *group) next() *task {
 			return nil
 		}
 	}
+	if g.leavesHalfABox() {
+		return nil
+	}
 	live := g.live()
 	for _, phase := range []struct{ before, waiting, going state }{
 		{statePreparing, statePrepared, stateCreating},

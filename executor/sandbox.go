@@ -16,6 +16,8 @@ type box struct {
 	id string
 	// made is set once the sandbox is there.
 	made *NetSandbox
+	// tried is set once a task was to make it.
+	tried bool
 	// leaving is set when it is about to be removed.
 	leaving bool
 }
@@ -53,15 +55,16 @@ func published(tasks []*task) []api.TaskPort {
 }
 
 // joinNetwork settles in which network namespace t is to be made. What it returns
-// is for the worker: the sandbox that has to be made first, or nil.
-func (e *Executor) joinNetwork(t *task) *Task {
+// is for the worker: the sandbox that has to be made first, or nil, and whether that
+// was tried before, by a task that was killed meanwhile.
+func (e *Executor) joinNetwork(t *task) (sandbox *Task, again bool) {
 	g := t.group
 	switch {
 	case !sharesNetwork(t.spec):
-		return nil
+		return nil, false
 	case !g.needsBox():
 		t.run.Publish = published([]*task{t})
-		return nil
+		return nil, false
 	case g.box == nil:
 		g.box = &box{id: t.id + ".net"}
 	}
@@ -69,9 +72,16 @@ func (e *Executor) joinNetwork(t *task) *Task {
 	t.run.JoinTask = g.box.id
 	if g.box.made != nil {
 		t.enter(g.box.made)
-		return nil
+		return nil, false
 	}
-	return g.boxTask(t.run.Owner, t.run.Sandbox)
+	again, g.box.tried = g.box.tried, true
+	return g.boxTask(t.run.Owner, t.run.Sandbox), again
+}
+
+// leavesHalfABox tells whether a task that is killed is still making the sandbox: the next
+// one finds it made, or makes it, once that step has come to its end.
+func (g *group) leavesHalfABox() bool {
+	return g.box != nil && g.box.made == nil && slices.ContainsFunc(g.tasks, func(t *task) bool { return t.boxed && t.state == stateCancelling })
 }
 
 // boxTask is the sandbox as a runtime sees it. It takes after the first container.
@@ -135,8 +145,8 @@ type madeBox struct {
 	box     *NetSandbox
 }
 
-// makeBox makes the sandbox, beside the loop.
-func (e *Executor) makeBox(ctx context.Context, t *Task) (*madeBox, error) {
+// makeBox makes the sandbox, beside the loop. again tells that something of it may be there.
+func (e *Executor) makeBox(ctx context.Context, t *Task, again bool) (*madeBox, error) {
 	rt, err := e.runtimeFor(api.TaskContainer)
 	if err != nil {
 		return nil, fmt.Errorf("the tasks of the taskgroup share a network, which a container has to hold: %w", err)
@@ -144,6 +154,11 @@ func (e *Executor) makeBox(ctx context.Context, t *Task) (*madeBox, error) {
 	s, ok := rt.(Sandboxer)
 	if !ok {
 		return nil, errors.New("the tasks of the taskgroup share a network, and this executor's container runtime cannot hold one")
+	}
+	if again {
+		if err := rt.Remove(ctx, t.ID); err != nil {
+			return &madeBox{runtime: rt}, fmt.Errorf("the sandbox that was not wholly made: %w", err)
+		}
 	}
 	if err := e.awaitPorts(ctx, t); err != nil {
 		return &madeBox{runtime: rt}, err

@@ -216,7 +216,7 @@ type prepared struct {
 
 func (e *Executor) beginCreate(t *task) {
 	e.tellStarting(t, "creating")
-	box := e.joinNetwork(t)
+	box, again := e.joinNetwork(t)
 	rt, run := t.runtime, *t.run
 	run.Progress = e.throttled(t)
 	e.begin(t, func(ctx context.Context) (any, error) {
@@ -229,7 +229,7 @@ func (e *Executor) beginCreate(t *task) {
 			}
 			return nil, rt.Create(ctx, &run)
 		}
-		made, err := e.makeBox(ctx, box)
+		made, err := e.makeBox(ctx, box, again)
 		if err != nil {
 			return made, err
 		}
