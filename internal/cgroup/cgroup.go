@@ -133,9 +133,10 @@ func (t *Tree) prepare(h *hierarchy) error {
 
 // whileGone tries for a moment to make something that others may remove at the same time.
 func whileGone(try func() error) error {
-	const tries, pause = 50, time.Millisecond
+	const patience, pause = 2 * time.Second, time.Millisecond
 	err := try()
-	for n := 1; n < tries && gone(err); n++ {
+	// MkdirAll says that something exists which was gone when it looked what it was.
+	for end := time.Now().Add(patience); (gone(err) || errors.Is(err, os.ErrExist)) && time.Now().Before(end); {
 		time.Sleep(pause)
 		err = try()
 	}
