@@ -2,9 +2,7 @@ package scheduler
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"path"
@@ -36,24 +34,8 @@ type fileEntry struct {
 
 // browse lists a directory of an agent; nothing when there is none.
 func (s *logSource) browse(ctx context.Context, dir string) (entries []fileEntry, err error) {
-	ctx, cancel := context.WithTimeout(ctx, logAnswer)
-	defer cancel()
-	q := url.Values{"path": {dir}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.agent+"/files/browse?"+q.Encode(), http.NoBody)
-	if err != nil {
-		return nil, fmt.Errorf("agent address %q: %w", s.agent, err)
-	}
-	resp, err := clientOr(s.http).Do(req)
-	if err != nil {
-		return nil, unreachableAgent(s.agent, err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 16*logChunk))
-	if err == nil && resp.StatusCode == http.StatusOK {
-		err = json.Unmarshal(body, &entries)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("agent %s: /files/browse: %w", s.agent, err)
+	if err := s.askAgent(ctx, "/files/browse", url.Values{"path": {dir}}, &entries); err != nil && !isNotFound(err) {
+		return nil, err
 	}
 	return entries, nil
 }

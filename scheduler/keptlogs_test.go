@@ -17,6 +17,8 @@ func TestKeptLogs(t *testing.T) {
 		case "/s/full":
 			fmt.Fprintf(w, `[{"path":"%[1]s/a.log","size":3,"mtime":100.5,"mode":"-rw-r--r--"},{"path":"%[1]s/b.log","size":4,"mtime":200,"mode":"-rw-r--r--"},
 {"path":"%[1]s/link","size":4,"mtime":300,"mode":"lrwxrwxrwx"},{"path":"%[1]s/dir","size":4,"mtime":300,"mode":"drwxr-xr-x"}]`, dir)
+		case "/s/unwell":
+			http.Error(w, "the disk is gone", http.StatusInternalServerError)
 		default:
 			http.NotFound(w, r)
 		}
@@ -40,6 +42,7 @@ func TestKeptLogs(t *testing.T) {
 		{"/s/full", "link", "is kept"},
 		{"/s/none", "", "may still be on agent node7"},
 		{"", "", "may still be on agent node7"},
+		{"/s/unwell", "", "the disk is gone"},
 	} {
 		if src, err := kept(c.dir).open(t.Context(), c.file); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s %q: %+v %v", c.dir, c.file, src, err)

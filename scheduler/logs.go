@@ -178,33 +178,41 @@ func isNotFound(err error) bool {
 }
 
 func (s *logSource) ask(ctx context.Context, file string, query url.Values) (*filesRead, error) {
+	var answer filesRead
+	query.Set("path", file)
+	if err := s.askAgent(ctx, "/files/read", query, &answer); err != nil {
+		return nil, err
+	}
+	return &answer, nil
+}
+
+// askAgent asks for a file, or for the list of a directory, which the query names as path.
+func (s *logSource) askAgent(ctx context.Context, call string, query url.Values, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, logAnswer)
 	defer cancel()
-	query.Set("path", file)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.agent+"/files/read?"+query.Encode(), http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.agent+call+"?"+query.Encode(), http.NoBody)
 	if err != nil {
-		return nil, fmt.Errorf("agent address %q: %w", s.agent, err)
+		return fmt.Errorf("agent address %q: %w", s.agent, err)
 	}
 	resp, err := clientOr(s.http).Do(req)
 	if err != nil {
-		return nil, unreachableAgent(s.agent, err)
+		return unreachableAgent(s.agent, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 16*logChunk))
 	if err != nil {
-		return nil, fmt.Errorf("agent %s: %w", s.agent, err)
+		return fmt.Errorf("agent %s: %w", s.agent, err)
 	}
 	if resp.StatusCode == http.StatusNotFound {
-		return nil, &apiError{404, wire.Problem{Code: wire.CodeNotFound, Message: fmt.Sprintf("agent %s has no file %s; its sandbox may have been removed", s.agent, file)}}
+		return &apiError{404, wire.Problem{Code: wire.CodeNotFound, Message: fmt.Sprintf("agent %s has no file %s; its sandbox may have been removed", s.agent, query.Get("path"))}}
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("agent %s: %s: %s", s.agent, resp.Status, strings.TrimSpace(clip(string(body), 300)))
+		return fmt.Errorf("agent %s: %s: %s", s.agent, resp.Status, strings.TrimSpace(clip(string(body), 300)))
 	}
-	var answer filesRead
-	if err := json.Unmarshal(body, &answer); err != nil {
-		return nil, fmt.Errorf("agent %s: /files/read: %w", s.agent, err)
+	if err := json.Unmarshal(body, answer); err != nil {
+		return fmt.Errorf("agent %s: %s: %w", s.agent, call, err)
 	}
-	return &answer, nil
+	return nil
 }
 
 // readFull reads again what an agent has left out: it may end a piece before a

@@ -5,28 +5,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"tandem/internal/procid"
+	"tandem/internal/testkit"
 )
-
-const mainlessEnv = "CGROUP_TEST_MAINLESS"
-
-func init() {
-	if os.Getenv(mainlessEnv) == "" {
-		return
-	}
-	// The main thread: package initialization runs on it, locked.
-	runtime.LockOSThread()
-	go func() { time.Sleep(time.Hour) }()          // a program that waits for nothing is ended as deadlocked
-	_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0) // ends this thread alone
-}
 
 // TestThreadedBelow: a task may spread the threads of its processes over groups of its own
 // (cgroups(7), threaded mode). Such a group does not tell its processes; those above do.
@@ -86,16 +73,9 @@ func TestUpdateWithoutMainThread(t *testing.T) {
 			if _, err := g.Create(Limits{}); err != nil {
 				t.Fatal(err)
 			}
-			cmd := start(t, g, "exec env "+mainlessEnv+"=1 "+os.Args[0]+" -test.run='^$'")
+			cmd := start(t, g, "exec env "+testkit.HeadlessVar+"=1 "+os.Args[0]+" -test.run='^$'")
 			pid := cmd.Process.Pid
-			for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-				if _, err := os.Stat("/proc/" + strconv.Itoa(pid) + "/ns/net"); errors.Is(err, os.ErrNotExist) {
-					break
-				}
-				if time.Now().After(end) {
-					t.Fatal("its main thread does not end")
-				}
-			}
+			eventually(t, "its main thread has ended", func() bool { return procid.Headless(pid) })
 			if p, err := procid.Of(pid); err != nil || !p.Alive() {
 				t.Fatalf("%v %v", p, err)
 			}

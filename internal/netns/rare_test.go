@@ -1,12 +1,10 @@
 package netns
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,37 +16,19 @@ import (
 	"tandem/internal/testkit"
 )
 
-const roleEnv = "NETNS_TEST_ROLE"
+const filesEnv = "NETNS_TEST_WITHOUT_FILES"
 
 func init() {
-	switch os.Getenv(roleEnv) {
-	case "":
+	if os.Getenv(filesEnv) == "" {
 		return
-	case "without files":
-		// Nothing has been opened yet, also not what is opened once.
-		ns, err := os.Open("/proc/thread-self/ns/net")
-		var scarce error
-		err = errors.Join(err, testkit.WithoutFiles(func() { _, scarce = socket(ns, loopback) }))
-		fd, later := socket(ns, loopback)
-		fmt.Println("scarce", procid.Scarce(scarce), "then", fd >= 0, later, err)
-		os.Exit(0)
-	case "threads":
-		// The main thread: package initialization runs on it, locked.
-		runtime.LockOSThread()
-		go func() {
-			for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-				if _, err := os.Lstat("/proc/self/ns/net"); err != nil {
-					break
-				}
-				if _, err := os.Stat("/proc/self/ns/net"); err != nil {
-					fmt.Println("ready")
-					break
-				}
-			}
-			time.Sleep(time.Hour) // a program that waits for nothing is ended as deadlocked
-		}()
-		_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0) // ends this thread alone
 	}
+	// Nothing has been opened yet, also not what is opened once.
+	ns, err := os.Open("/proc/thread-self/ns/net")
+	var scarce error
+	err = errors.Join(err, testkit.WithoutFiles(func() { _, scarce = socket(ns, loopback) }))
+	fd, later := socket(ns, loopback)
+	fmt.Println("scarce", procid.Scarce(scarce), "then", fd >= 0, later, err)
+	os.Exit(0)
 }
 
 // TestSocketAfterAWantOfFiles: that the first socket could not be made for want of file
@@ -59,7 +39,7 @@ func TestSocketAfterAWantOfFiles(t *testing.T) {
 		t.Skip("network namespaces are entered by root only")
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), roleEnv+"=without files")
+	cmd.Env = append(os.Environ(), filesEnv+"=1")
 	out, err := cmd.CombinedOutput()
 	if got := strings.TrimSpace(string(out)); err != nil || got != "scarce true then true <nil> <nil>" {
 		t.Errorf("%v %s", err, got)
@@ -73,23 +53,7 @@ func TestProcessWithoutItsMainThread(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("network namespaces are made and entered by root only")
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), roleEnv+"=threads")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
-	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-		t.Fatalf("the child says %q", line)
-	}
+	cmd := testkit.Headless(t, &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET})
 	p, err := procid.OpenPid(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
