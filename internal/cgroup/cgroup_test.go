@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"tandem/internal/cgroup/cgrouptest"
 	"tandem/internal/procid"
 )
 
@@ -29,6 +30,7 @@ func trees(t *testing.T) map[Mode]*Tree {
 	}
 	treeCount++
 	base := fmt.Sprintf("tandem-test-%d/%d", os.Getpid(), treeCount)
+	cgrouptest.Expect(base)
 	out := map[Mode]*Tree{ModeSession: openTree(nil, base)}
 	for _, m := range [][]*hierarchy{mounts, v1} {
 		tr := openTree(m, base)
@@ -64,6 +66,8 @@ func start(t *testing.T, g *Group, script string) *exec.Cmd {
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
+		_ = g.Kill() // whether all has ended, its removal tells
+		eventually(t, "the group is removed", func() bool { return g.Remove() == nil })
 	})
 	if err := g.Add(cmd.Process.Pid); err != nil {
 		t.Fatal(err)

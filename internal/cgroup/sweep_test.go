@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"tandem/internal/cgroup/cgrouptest"
 )
 
 const holderEnv = "CGROUP_TEST_HOLD"
@@ -32,7 +34,7 @@ func TestMain(m *testing.M) {
 			_ = unix.Pause()
 		}
 	}
-	os.Exit(m.Run())
+	os.Exit(cgrouptest.Run(m.Run))
 }
 
 // old makes a subtree look as if nothing had been made in it lately.
