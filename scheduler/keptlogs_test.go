@@ -49,3 +49,20 @@ func TestKeptLogs(t *testing.T) {
 		}
 	}
 }
+
+// An agent that lists no directory has one file of an output; an agent that does not answer has none.
+func TestOutputOfAnAgentThatListsNothing(t *testing.T) {
+	t.Parallel()
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "not for you", http.StatusForbidden)
+	}))
+	t.Cleanup(agent.Close)
+	src := logSource{agent: agent.URL, path: "/s/stdout"}
+	if err := src.locate(t.Context()); err != nil || len(src.files) != 1 || src.files[0].path != "/s/stdout" {
+		t.Errorf("%+v %v", src.files, err)
+	}
+	agent.Close()
+	if err := src.locate(t.Context()); err == nil {
+		t.Error("it lists what nobody answered")
+	}
+}

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"path"
@@ -53,7 +54,7 @@ func (s *logSource) locate(ctx context.Context) error {
 func (s *logSource) list(ctx context.Context) (cutting bool, err error) {
 	present := logFile{path: s.path}
 	entries, err := s.browse(ctx, path.Dir(s.path))
-	if err != nil {
+	if refused := (*refusedError)(nil); err != nil && !errors.As(err, &refused) {
 		return false, err
 	}
 	var files []logFile

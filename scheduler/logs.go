@@ -207,12 +207,19 @@ func (s *logSource) askAgent(ctx context.Context, call string, query url.Values,
 		return &apiError{404, wire.Problem{Code: wire.CodeNotFound, Message: fmt.Sprintf("agent %s has no file %s; its sandbox may have been removed", s.agent, query.Get("path"))}}
 	}
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("agent %s: %s: %s", s.agent, resp.Status, strings.TrimSpace(clip(string(body), 300)))
+		return &refusedError{s.agent, resp.Status, strings.TrimSpace(clip(string(body), 300))}
 	}
 	if err := json.Unmarshal(body, answer); err != nil {
 		return fmt.Errorf("agent %s: %s: %w", s.agent, call, err)
 	}
 	return nil
+}
+
+// refusedError is an answer of an agent with another status than was wanted.
+type refusedError struct{ agent, status, text string }
+
+func (e *refusedError) Error() string {
+	return fmt.Sprintf("agent %s: %s: %s", e.agent, e.status, e.text)
 }
 
 // readFull reads again what an agent has left out: it may end a piece before a
