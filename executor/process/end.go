@@ -10,18 +10,17 @@ type end struct {
 	// doubt is set while the daemon may start something of the task, because it was
 	// asked to and has not said what came of it.
 	doubt bool
-	// alone is set once Stop has ended the task without the daemon.
-	alone bool
-	// waits are those who wait for the end, by the cancellation of their contexts.
-	waits map[int]context.CancelFunc
-	n     int
+	// alone ends, by endAlone, once Stop has ended the task without the daemon.
+	alone    context.Context
+	endAlone context.CancelFunc
 }
 
 // end returns what is known of a task's end. The lock is held.
 func (r *Runtime) end(taskID string) *end {
 	e := r.ends[taskID]
 	if e == nil {
-		e = &end{waits: map[int]context.CancelFunc{}}
+		e = &end{}
+		e.alone, e.endAlone = context.WithCancel(context.Background())
 		r.ends[taskID] = e
 	}
 	return e
@@ -46,7 +45,7 @@ const (
 func (r *Runtime) Ended(taskID string) (patience time.Duration, certain bool) {
 	r.mu.Lock()
 	e, g := r.ends[taskID], r.groups[taskID]
-	doubt, alone := e != nil && e.doubt, e != nil && e.alone
+	doubt, alone := e != nil && e.doubt, e != nil && e.alone.Err() != nil
 	r.mu.Unlock()
 	switch {
 	case doubt, g != nil && !r.isOver(taskID):
@@ -62,30 +61,19 @@ func (r *Runtime) Ended(taskID string) (patience time.Duration, certain bool) {
 func (r *Runtime) endedAlone(taskID string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := r.end(taskID)
-	e.alone = true
-	for _, cancel := range e.waits {
-		cancel()
-	}
+	r.end(taskID).endAlone()
 }
 
 // untilEndedAlone returns a context that ends with the task, should Stop have to end that
 // without the daemon, or has. done is to be called in the end.
 func (r *Runtime) untilEndedAlone(ctx context.Context, taskID string) (limited context.Context, done func()) {
-	limited, cancel := context.WithCancel(ctx)
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	e := r.end(taskID)
-	if e.alone {
-		cancel()
-	}
-	e.n++
-	n := e.n
-	e.waits[n] = cancel
+	alone := r.end(taskID).alone
+	r.mu.Unlock()
+	limited, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(alone, cancel)
 	return limited, func() {
+		stop()
 		cancel()
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(e.waits, n)
 	}
 }

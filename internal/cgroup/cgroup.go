@@ -136,7 +136,7 @@ func whileGone(try func() error) error {
 	const patience, pause = 2 * time.Second, time.Millisecond
 	err := try()
 	// MkdirAll says that something exists which was gone when it looked what it was.
-	for end := time.Now().Add(patience); (gone(err) || errors.Is(err, os.ErrExist)) && time.Now().Before(end); {
+	for end := time.Now().Add(patience); (Gone(err) || errors.Is(err, os.ErrExist)) && time.Now().Before(end); {
 		time.Sleep(pause)
 		err = try()
 	}
@@ -204,7 +204,7 @@ func (t *Tree) Close() {
 	t.release()
 	for _, h := range t.hierarchies() {
 		for base := t.base; base != "." && base != "/"; base = filepath.Dir(base) {
-			if err := os.Remove(filepath.Join(h.mount, base)); err != nil && !gone(err) {
+			if err := os.Remove(filepath.Join(h.mount, base)); err != nil && !Gone(err) {
 				break
 			}
 		}
@@ -247,7 +247,7 @@ func (t *Tree) Groups() ([]string, error) {
 		return nil, nil
 	}
 	entries, err := os.ReadDir(filepath.Join(t.track.mount, t.base))
-	if gone(err) {
+	if Gone(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -262,14 +262,10 @@ func (t *Tree) Groups() ([]string, error) {
 	return out, nil
 }
 
-// Gone tells whether an error of this package, or of cloning a process into a group, means that
-// somebody has removed the group meanwhile.
-func Gone(err error) bool { return gone(err) }
-
-// gone tells whether an error means that the group is not there. One that is being removed
-// still has its name for a moment, in which the kernel answers ENODEV to whoever opens, reads
-// or writes one of its files or makes a group in it.
-func gone(err error) bool {
+// Gone tells whether an error, of this package or of cloning a process into a group, means that
+// the group is not there. One that is being removed still has its name for a moment, in which
+// the kernel answers ENODEV to whoever opens, reads or writes one of its files or makes a group in it.
+func Gone(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV)
 }
 

@@ -173,7 +173,7 @@ func (g *Group) OpenProcs(cloned bool) (files []*os.File, err error) {
 			continue
 		}
 		f, err := os.OpenFile(filepath.Join(g.dir(h), "cgroup.procs"), os.O_WRONLY, 0)
-		if gone(err) && h != g.tree.track {
+		if Gone(err) && h != g.tree.track {
 			continue
 		}
 		if err != nil {
@@ -205,7 +205,7 @@ func (g *Group) add(pid int, cloned bool) error {
 			continue
 		}
 		err := writeFile(filepath.Join(g.dir(h), "cgroup.procs"), strconv.Itoa(pid))
-		if gone(err) && h != g.tree.track {
+		if Gone(err) && h != g.tree.track {
 			continue
 		}
 		if errors.Is(err, unix.ESRCH) {
@@ -230,7 +230,7 @@ func (g *Group) Pids() ([]int, error) {
 	}
 	var out []int
 	err := filepath.WalkDir(g.dir(g.tree.track), func(path string, d fs.DirEntry, err error) error {
-		if gone(err) || err == nil && !d.IsDir() {
+		if Gone(err) || err == nil && !d.IsDir() {
 			return nil
 		}
 		if err != nil {
@@ -248,7 +248,7 @@ func (g *Group) Pids() ([]int, error) {
 
 func readPids(path string) ([]int, error) {
 	f, err := os.Open(path)
-	if gone(err) {
+	if Gone(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -265,7 +265,7 @@ func readPids(path string) ([]int, error) {
 	}
 	// A threaded group (cgroups(7)) tells its threads alone; their processes are among those of
 	// the group above it that is none, which is read, too: a task's own never is.
-	if err := s.Err(); err != nil && !gone(err) && !errors.Is(err, unix.EOPNOTSUPP) {
+	if err := s.Err(); err != nil && !Gone(err) && !errors.Is(err, unix.EOPNOTSUPP) {
 		return nil, err
 	}
 	return out, nil
@@ -325,7 +325,7 @@ func (g *Group) told(file string) (bool, error) {
 func (g *Group) Empty() (bool, error) {
 	if g.tree.mode != ModeSession && g.tree.track.v2 {
 		b, err := os.ReadFile(filepath.Join(g.dir(g.tree.track), "cgroup.events"))
-		if gone(err) {
+		if Gone(err) {
 			return true, nil
 		}
 		if err != nil {
@@ -385,7 +385,7 @@ func removeTree(dir string) error {
 	err := unix.Rmdir(dir)
 	for range tries {
 		switch {
-		case err == nil, gone(err):
+		case err == nil, Gone(err):
 			return nil
 		case !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOTEMPTY):
 			return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
@@ -405,7 +405,7 @@ func removeTree(dir string) error {
 			err = unix.Rmdir(dir)
 		}
 	}
-	if err == nil || gone(err) {
+	if err == nil || Gone(err) {
 		return nil
 	}
 	return &fs.PathError{Op: "rmdir", Path: dir, Err: err}

@@ -33,7 +33,7 @@ func (g *Group) Kill() error {
 		if err == nil {
 			return g.killHeadless()
 		}
-		if _, statErr := os.Stat(dir); errors.Is(err, unix.ENODEV) || gone(statErr) {
+		if _, statErr := os.Stat(dir); errors.Is(err, unix.ENODEV) || Gone(statErr) {
 			return nil
 		}
 		// cgroup.kill exists since Linux 5.14.

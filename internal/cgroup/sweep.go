@@ -24,7 +24,7 @@ func (t *Tree) Hold() error {
 	}
 	const patience = 10 * time.Second
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if err := t.prepare(t.track); gone(err) {
+		if err := t.prepare(t.track); Gone(err) {
 			continue // removed while it was made, see below
 		} else if err != nil {
 			return err
@@ -87,7 +87,7 @@ func (t *Tree) Unheld(prefixes ...string) ([]string, error) {
 	var out []string
 	for _, h := range t.hierarchies() {
 		entries, err := os.ReadDir(filepath.Join(h.mount, filepath.Dir(t.base)))
-		if gone(err) {
+		if Gone(err) {
 			continue
 		}
 		if err != nil {
@@ -196,7 +196,7 @@ func (t *Tree) sweep(name string) error {
 // removeEmpty removes a directory of groups from below, without insisting.
 func removeEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
-	if gone(err) {
+	if Gone(err) {
 		return nil
 	}
 	if err != nil {
@@ -209,7 +209,7 @@ func removeEmpty(dir string) error {
 			}
 		}
 	}
-	if err := unix.Rmdir(dir); err != nil && !gone(err) {
+	if err := unix.Rmdir(dir); err != nil && !Gone(err) {
 		return &os.PathError{Op: "rmdir", Path: dir, Err: err}
 	}
 	return nil
@@ -219,7 +219,7 @@ func removeEmpty(dir string) error {
 func lockDir(dir string, how int) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
-		if gone(err) {
+		if Gone(err) {
 			return nil, nil //nolint:nilnil // removed meanwhile, which is as good as locked by another
 		}
 		return nil, err

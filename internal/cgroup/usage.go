@@ -47,7 +47,7 @@ func (g *Group) cpu() (time.Duration, bool) {
 	}
 	b, err := os.ReadFile(filepath.Join(g.dir(g.tree.track), "cpu.stat"))
 	if err != nil {
-		return 0, gone(err)
+		return 0, Gone(err)
 	}
 	for line := range strings.Lines(string(b)) {
 		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "usage_usec "); ok {
